@@ -1,3 +1,3 @@
-"""primusd: one daemon that schedules distributed training and accounts for every row of its data."""
+"""primusd: a daemon that runs distributed training and accounts for every row it feeds."""
 
 __version__ = "0.1.0"

@@ -81,9 +81,7 @@ def parse_duration_ms(value: object) -> int:
     while match := _DURATION_PART.match(text, end):
         unit_ms = _unit(text, match[2], DURATION_UNITS_MS, _NEAREST_DURATION, DURATION_ALLOWED)
         if unit_ms >= last_unit_ms:
-            raise UnitError(
-                f"{text!r} names its units in a wrong order", allowed=DURATION_ALLOWED
-            )
+            raise UnitError(f"{text!r} names its units in a wrong order", allowed=DURATION_ALLOWED)
         total += Fraction(match[1]) * unit_ms
         end, last_unit_ms = match.end(), unit_ms
     if end == 0 or end != len(text):
@@ -156,7 +154,7 @@ def _unit(
     other = nearest.get(unit.lower()) or next(
         (right for right in known if right.lower() == unit.lower()), ""
     )
-    hint = f"did you mean {other}?" if other else f"units are {', '.join(reversed(known))}"
+    hint = f"did you mean {other}?" if other else f"units are {', '.join(reversed(list(known)))}"
     raise UnitError(f"{text!r} has an unknown unit {unit!r}", allowed=allowed, hint=hint)
 
 

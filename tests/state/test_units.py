@@ -1,5 +1,7 @@
 """Durations and sizes: what is read, what is refused, and that nothing changes on the way back."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,17 +119,17 @@ def test_spellings_are_the_shortest() -> None:
     assert format_bytes(1000) == "1000B"
 
 
-@given(st.text(max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    for parse in (parse_duration_ms, parse_bytes):
-        try:
-            assert parse(text) >= 0
-        except UnitError as error:
-            assert error.allowed
+@given(st.text(max_size=60), st.sampled_from([parse_duration_ms, parse_bytes]))
+def test_any_text_is_read_or_refused(text: str, parse: Callable[[object], int]) -> None:
+    try:
+        amount = parse(text)
+    except UnitError:
+        return
+
+    assert amount >= 0
 
 
 @pytest.mark.parametrize("form", [format_duration, format_bytes])
-def test_negative_amounts_have_no_spelling(form: object) -> None:
-    assert callable(form)
+def test_negative_amounts_have_no_spelling(form: Callable[[int], str]) -> None:
     with pytest.raises(ValueError, match="negative"):
         form(-1)
