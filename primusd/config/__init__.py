@@ -1,0 +1,18 @@
+"""The daemon's configuration: what can be set, and how flags, environment and file come together."""
+
+from primusd.config.reader import check_text, load, problem_text
+from primusd.config.reload import Changes, changes
+from primusd.config.settings import Config, Directories, Loaded
+from primusd.config.values import split_address
+
+__all__ = [
+    "Changes",
+    "Config",
+    "Directories",
+    "Loaded",
+    "changes",
+    "check_text",
+    "load",
+    "problem_text",
+    "split_address",
+]

@@ -1,0 +1,1 @@
+"""The data feed: sources cut into tasks, leased to readers, every row accounted for."""

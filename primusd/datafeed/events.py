@@ -1,0 +1,182 @@
+"""Events of a stream's ledger (docs/state-machines.md §8 to §10)."""
+
+from msgspec import Struct
+
+from primusd.datafeed.protocol import FeedReport, Held, Unit
+from primusd.job.ids import AttemptId
+from primusd.job.spec import StreamSpec
+
+
+class _Event(Struct, frozen=True, array_like=True, tag=True):
+    """What all events share: msgpack arrays that begin with the class name."""
+
+
+class StreamDeclared(_Event, frozen=True):
+    """A consequence of JobSubmitted: makes the machine."""
+
+    job: str
+    stream: str
+    """Name of the machine: `clicks`, or `clicks@evaluator` for a pass of its own."""
+    spec: StreamSpec
+    roles: tuple[str, ...]
+
+
+class UnitsListed(_Event, frozen=True):
+    """A listing's next units, in order."""
+
+    units: tuple[Unit, ...]
+    first: int
+    """Number of the first of them; what is known already is left out."""
+    is_complete: bool
+
+
+class ListingFailed(_Event, frozen=True):
+    text: str
+    is_permanent: bool
+
+
+class ReaderOpened(_Event, frozen=True):
+    """An attempt that reads this stream registered."""
+
+    attempt: AttemptId
+    incarnation: str
+
+
+class ReaderEnded(_Event, frozen=True):
+    """It ended; `positions` come from its exit record."""
+
+    attempt: AttemptId
+    positions: tuple[Held, ...]
+    has_completed: bool
+    was_own_fault: bool
+    """The end is charged to the application budget."""
+
+
+class BeatReceived(_Event, frozen=True):
+    """A reader's report about this stream."""
+
+    attempt: AttemptId
+    incarnation: str
+    report: FeedReport
+
+
+class LeaseExpired(_Event, frozen=True):
+    """A holder was silent for the lease time."""
+
+    attempt: AttemptId
+    tokens: tuple[int, ...]
+    """Empty: all it holds."""
+
+
+class TaskSkipRequested(_Event, frozen=True):
+    epoch: int
+    unit: int
+    lo: int
+    reason: str
+
+
+class TaskRetryRequested(_Event, frozen=True):
+    epoch: int
+    unit: int
+    lo: int
+
+
+class PauseRequested(_Event, frozen=True):
+    for_suspension: bool = False
+
+
+class ResumeRequested(_Event, frozen=True, tag="StreamResumeRequested"):
+    for_suspension: bool = False
+
+
+class SavepointRequested(_Event, frozen=True):
+    name: str
+
+
+class SavepointDropped(_Event, frozen=True):
+    name: str
+
+
+class RestoreRequested(_Event, frozen=True):
+    name: str
+
+
+class StreamClosed(_Event, frozen=True):
+    """The job is final."""
+
+
+# From settle.
+
+
+class Grant(Struct, frozen=True, array_like=True):
+    """A range given to a reader."""
+
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
+    token: int
+    attempt: AttemptId
+
+
+class Granted(_Event, frozen=True):
+    grants: tuple[Grant, ...]
+
+
+class TrimAsked(_Event, frozen=True):
+    token: int
+    at: int
+
+
+class StruckOut(_Event, frozen=True):
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
+    text: str
+
+
+class EpochEnded(_Event, frozen=True):
+    epoch: int
+    consumed: int
+    skipped: int
+
+
+class StreamEnded(_Event, frozen=True):
+    """The stream is Done: all listed, all tasks Done or Dead within the budget."""
+
+
+class StreamBroken(_Event, frozen=True):
+    """The stream is Failed."""
+
+    text: str
+
+
+class MarkingTimedOut(_Event, frozen=True):
+    name: str
+
+
+StreamEvent = (
+    StreamDeclared
+    | UnitsListed
+    | ListingFailed
+    | ReaderOpened
+    | ReaderEnded
+    | BeatReceived
+    | LeaseExpired
+    | TaskSkipRequested
+    | TaskRetryRequested
+    | PauseRequested
+    | ResumeRequested
+    | SavepointRequested
+    | SavepointDropped
+    | RestoreRequested
+    | StreamClosed
+    | Granted
+    | TrimAsked
+    | StruckOut
+    | EpochEnded
+    | StreamEnded
+    | StreamBroken
+    | MarkingTimedOut
+)

@@ -1,0 +1,126 @@
+"""What readers and the daemon say about data, inside reports and orders (docs/protocol.md §8)."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Unit(Struct, frozen=True, array_like=True):
+    """A pinned file or partition: all that a reader needs to read a range of it."""
+
+    kind: str
+    """`file` or `kafka`."""
+    location: str
+    """URL or absolute path; `topic/partition` for Kafka."""
+    byte_count: int
+    pin: str
+    """`mtime_ns` or an etag; "" none."""
+    options: Mapping[str, str] = {}
+    """Reader settings: `format`, `columns` (comma separated), `compression`."""
+
+
+class Held(Struct, frozen=True, array_like=True):
+    """A lease as its reader sees it."""
+
+    stream: str
+    epoch: int
+    unit: int
+    lo: int
+    token: int
+    position: int
+    """Taken by the trainer; equal to `hi` means done."""
+    hi: int
+    """As the reader understands it; lower than granted means trimmed."""
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """exactlyOnce: the reader's positions at a step of the trainer."""
+
+    step: int
+    positions: tuple[Held, ...]
+
+
+class FeedAsk(Struct, frozen=True, array_like=True):
+    """A savepoint or a restore that the trainer asks for; repeated until answered."""
+
+    id: int
+    kind: str
+    """`savepoint` or `restore`."""
+    name: str
+
+
+class BadRange(Struct, frozen=True, array_like=True):
+    """A range that could not be read; repeated until `Orders.report` covers it."""
+
+    held: Held
+    lo: int
+    hi: int
+    kind: str
+    """`transient`, `data`, `changed` or `vanished`."""
+    text: str
+    head: bytes = b""
+    """The first 64 bytes."""
+
+
+class UnitMap(Struct, frozen=True, array_like=True):
+    """Inner cuts of a unit, known once it was opened."""
+
+    unit: int
+    cuts: tuple[int, ...]
+    """Positions where a range may be cut (row groups); the last one is the end of the unit."""
+    rows: int
+    """-1 unknown."""
+
+
+class FeedReport(Struct, frozen=True, array_like=True):
+    """All that is so with one stream at one reader."""
+
+    stream: str
+    held: tuple[Held, ...]
+    """All of them, every time."""
+    want: int
+    """Further leases it could start now."""
+    returned: tuple[Held, ...] = ()
+    """Given back at `position`; repeated until the answer's list lacks them."""
+    bad: tuple[BadRange, ...] = ()
+    mapped: tuple[UnitMap, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    asks: tuple[FeedAsk, ...] = ()
+    rows_per_s: int = 0
+    buffered_bytes: int = 0
+    waited_ms: int = 0
+    """The trainer waited for data, since the last report."""
+    blocked_ms: int = 0
+    """The reader waited for the trainer."""
+
+
+class Lease(Struct, frozen=True, array_like=True):
+    """A range that a reader may read, under a token."""
+
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
+    token: int
+    position: int
+    trim: int = -1
+    """Please end at the first cut at or above this."""
+    body: Unit | None = None
+    """Unless the report already held it."""
+
+
+class FeedOrders(Struct, frozen=True, array_like=True):
+    """All that should be so with one stream at one reader."""
+
+    stream: str
+    leases: tuple[Lease, ...]
+    """All it holds; what is missing is revoked."""
+    state: str
+    """`serve`, `wait`, `paused` or `end`."""
+    window_rows: int
+    """Most rows taken but not acknowledged; 0 no limit known yet."""
+    wait_ms: int = 0
+    sealed: tuple[int, str] = (-1, "")
+    """Newest sealed step of this generation, and its savepoint."""
+    answers: tuple[tuple[int, str], ...] = ()
+    """`FeedAsk.id`, error ("" done)."""

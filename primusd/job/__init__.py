@@ -1,0 +1,1 @@
+"""What a job is and how it lives: pure values and functions, no IO, no clock."""

@@ -1,0 +1,222 @@
+"""Events of the admission machine: demands, nodes, ports, and facts that outlive their jobs."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from primusd.job.events import Place
+from primusd.job.ids import Span
+
+
+class _Event(Struct, frozen=True, array_like=True, tag=True):
+    """What all events share: msgpack arrays that begin with the class name."""
+
+
+class RoleDemand(Struct, frozen=True, array_like=True):
+    """What a job wants for one role: these replicas, each with so much."""
+
+    role: str
+    wanted: tuple[Span, ...]
+    cpu_milli: int
+    memory_bytes: int
+    gpu: int
+    port_count: int
+    """Per replica."""
+
+
+class DemandRaised(_Event, frozen=True):
+    """All that a job asks for now; replaces what it asked for before."""
+
+    job: str
+    generation: int
+    """When it grew, all ports are allotted anew."""
+    queue: str
+    priority: int
+    roles: tuple[RoleDemand, ...]
+    is_gang: bool = True
+    """All or nothing."""
+    ports_taken: tuple[tuple[str, int, int], ...] = ()
+    """(role, index, port) that were found in use by a stranger."""
+
+
+class DemandMoved(_Event, frozen=True):
+    job: str
+    priority: int
+
+
+class DemandWithdrawn(_Event, frozen=True):
+    job: str
+
+
+class SlotFreed(_Event, frozen=True):
+    """Attempts are Gone: what they used is free, ports after their rest."""
+
+    job: str
+    spans: tuple[Span, ...]
+
+
+class SlotQuarantined(_Event, frozen=True):
+    """An attempt could not be ended: its slot leaves the demand and stays taken on the node."""
+
+    job: str
+    role: str
+    index: int
+    attempt: int
+
+
+class QuarantineLifted(_Event, frozen=True):
+    """A quarantined attempt vanished after all."""
+
+    job: str
+    role: str
+    index: int
+    attempt: int
+
+
+class NodeSeen(_Event, frozen=True):
+    """A node said hello, or its capacity changed."""
+
+    node: str
+    launcher: str
+    boot_id: str
+    version: str
+    cpu_milli: int
+    memory_bytes: int
+    gpu: int
+    first_port: int
+    last_port: int
+    labels: Mapping[str, str] = {}
+
+
+class NodeWentAway(_Event, frozen=True):
+    node: str
+
+
+class NodeFaultCounted(_Event, frozen=True):
+    node: str
+    attempt: str
+    """`uid/worker-1/2`."""
+    cause: str
+    boot_id: str
+
+
+class CordonRequested(_Event, frozen=True):
+    node: str
+    reason: str = ""
+
+
+class UncordonRequested(_Event, frozen=True):
+    node: str
+
+
+class DrainRequested(_Event, frozen=True):
+    node: str
+
+
+class ForgiveRequested(_Event, frozen=True):
+    node: str
+
+
+class CapacityChanged(_Event, frozen=True):
+    """What a node has changed; a consequence inside admission is settled at once."""
+
+    node: str
+
+
+# Facts without a phase.
+
+
+class JobNoted(_Event, frozen=True):
+    """A job was submitted: its name and idempotency key are remembered."""
+
+    job: str
+    namespace: str
+    name: str
+    key: str
+    spec_digest: str
+
+
+class JobEnded(_Event, frozen=True):
+    """A job reached a final phase: its name is free."""
+
+    job: str
+
+
+class JobForgotten(_Event, frozen=True):
+    """The record of a final job went: a tombstone stays for `keep_ms`."""
+
+    job: str
+    keep_ms: int
+
+
+class TermBegan(_Event, frozen=True):
+    """A leadership began: the first entry of each term."""
+
+    cluster: str
+    version: str
+
+
+class MachineWedged(_Event, frozen=True):
+    """A machine stopped on a bug of ours; written by the engine."""
+
+    machine: str
+    text: str
+
+
+class MachineUnwedged(_Event, frozen=True):
+    machine: str
+
+
+# From settle.
+
+
+class DemandFitted(_Event, frozen=True):
+    """The demand gets these places; the consequence is JobAdmitted with the same."""
+
+    job: str
+    places: tuple[Place, ...]
+    generation: int
+
+
+class DemandEvicted(_Event, frozen=True):
+    job: str
+    message: str
+
+
+class DemandReleased(_Event, frozen=True):
+    """Nothing of a withdrawn demand is held any more."""
+
+    job: str
+
+
+class NodeExcluded(_Event, frozen=True):
+    node: str
+    until_ms: int
+
+
+AdmissionEvent = (
+    DemandRaised
+    | DemandMoved
+    | DemandWithdrawn
+    | SlotFreed
+    | SlotQuarantined
+    | QuarantineLifted
+    | NodeSeen
+    | NodeWentAway
+    | NodeFaultCounted
+    | CordonRequested
+    | UncordonRequested
+    | DrainRequested
+    | ForgiveRequested
+    | CapacityChanged
+    | JobNoted
+    | JobEnded
+    | JobForgotten
+    | TermBegan
+    | MachineWedged
+    | MachineUnwedged
+    | DemandFitted
+    | DemandEvicted
+    | DemandReleased
+    | NodeExcluded
+)

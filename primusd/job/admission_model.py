@@ -1,0 +1,115 @@
+"""The state of admission: demands, nodes, ports, and facts that outlive their jobs."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from primusd.job.admission_events import RoleDemand
+from primusd.job.phases import DemandPhase, NodePhase
+
+
+class Held(Struct, frozen=True, array_like=True):
+    """A slot: one replica's share of a node."""
+
+    node: str
+    first_port: int
+    generation: int
+
+
+class Demand(Struct, frozen=True, array_like=True):
+    """What a job asks for, and what it holds."""
+
+    job: str
+    phase: DemandPhase
+    generation: int
+    queue: str
+    priority: int
+    since_ms: int
+    """Its age in the queue."""
+    roles: Mapping[str, RoleDemand]
+    held: Mapping[tuple[str, int], Held] = {}
+    """(role, index) to its slot."""
+    is_gang: bool = True
+    ports_taken: tuple[tuple[str, int, int], ...] = ()
+
+
+class Quarantined(Struct, frozen=True, array_like=True):
+    """A slot whose process could not be ended: taken until it vanishes."""
+
+    job: str
+    role: str
+    index: int
+    attempt: int
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    gpu: int
+    ports: tuple[int, ...]
+
+
+class Fault(Struct, frozen=True, array_like=True):
+    """An infrastructure end that counts against a node."""
+
+    at_ms: int
+    attempt: str
+    cause: str
+    boot_id: str
+
+
+class Node(Struct, frozen=True, array_like=True):
+    """A node of the local launcher."""
+
+    name: str
+    launcher: str
+    phase: NodePhase
+    since_ms: int
+    boot_id: str
+    version: str
+    cpu_milli: int
+    memory_bytes: int
+    gpu: int
+    first_port: int
+    last_port: int
+    labels: Mapping[str, str] = {}
+    faults: tuple[Fault, ...] = ()
+    excluded_until_ms: int = 0
+    exclusions: int = 0
+    """How often in a row: the time doubles."""
+    resting_ports: Mapping[int, int] = {}
+    """Port to the journal time until which it is not given out."""
+    is_cordoned: bool = False
+    """Remembered while Away."""
+    changed_revision: int = 0
+
+
+class Tombstone(Struct, frozen=True, array_like=True):
+    """A job whose record is gone; its attempts are over."""
+
+    job: str
+    until_ms: int
+
+
+class KeyUse(Struct, frozen=True, array_like=True):
+    """An idempotency key that was used."""
+
+    job: str
+    spec_digest: str
+    at_ms: int
+
+
+class Admission(Struct, frozen=True, array_like=True):
+    """The admission machine."""
+
+    demands: Mapping[str, Demand] = {}
+    nodes: Mapping[str, Node] = {}
+    quarantined: tuple[Quarantined, ...] = ()
+    names: Mapping[tuple[str, str], str] = {}
+    """(namespace, name) of live jobs to their uid."""
+    keys: Mapping[tuple[str, str], KeyUse] = {}
+    """(namespace, idempotency key) to its use; kept for 24 h."""
+    tombstones: Mapping[str, Tombstone] = {}
+    terms: tuple[tuple[int, int], ...] = ()
+    """(term, its first revision), oldest first."""
+    wedged: Mapping[str, str] = {}
+    """Machine to what is known of the bug."""
+    changed_revision: int = 0

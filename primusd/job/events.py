@@ -1,0 +1,422 @@
+"""Events of the job machine and its attempts: past participles, one Struct each.
+
+A tag (the class name) is never reused and fields are only appended: old journals load for ever.
+Who sends which, and where each may come, stands in the tables (`job/tables.py`).
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from primusd.executor.protocol import Exit
+from primusd.job.ids import AttemptId, Span
+from primusd.job.phases import Budget, Cause, StopReason
+from primusd.job.spec import JobSpec
+
+
+class _Event(Struct, frozen=True, array_like=True, tag=True):
+    """What all events share: msgpack arrays that begin with the class name."""
+
+
+# From the API.
+
+
+class JobSubmitted(_Event, frozen=True):
+    """A job came to be; makes the machine."""
+
+    uid: str
+    spec: JobSpec
+    origins: Mapping[str, str]
+    """Path to `default`, `file`, `--set`, …: where each value of the spec comes from."""
+    submitted_by: str
+    key: str = ""
+    """Idempotency-Key; "" none."""
+    spec_digest: str = ""
+
+
+class CancelRequested(_Event, frozen=True):
+    reason: str = ""
+
+
+class SuspendRequested(_Event, frozen=True):
+    reason: str = ""
+
+
+class ResumeRequested(_Event, frozen=True):
+    reason: str = ""
+
+
+class RestartRequested(_Event, frozen=True):
+    spans: tuple[Span, ...]
+    """Complete and within the spec; the API fills in all replicas when none were named."""
+    reason: str = ""
+
+
+class RoleScaled(_Event, frozen=True):
+    role: str
+    replicas: int
+
+
+class SpecPatched(_Event, frozen=True):
+    """Mutable fields changed; the spec is stored whole."""
+
+    spec: JobSpec
+    origins: Mapping[str, str]
+
+
+class VerdictRequested(_Event, frozen=True):
+    """A person decides: `as_phase` is Succeeded or Failed."""
+
+    as_phase: str
+    reason: str
+
+
+class ForgetRequested(_Event, frozen=True):
+    """The record of a final job may go; a tombstone stays."""
+
+
+# From admission.
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """A run of replicas on one node; replica `first + i` has ports from `first_port + i × ports`."""
+
+    node: str
+    role: str
+    first: int
+    count: int
+    first_port: int
+    """0: the role has no ports."""
+
+
+class JobAdmitted(_Event, frozen=True):
+    """Slots and ports were granted; names only what is new or moved."""
+
+    places: tuple[Place, ...]
+    generation: int
+    """The demand's generation that these ports belong to."""
+
+
+class JobRefused(_Event, frozen=True):
+    reason: str
+    message: str
+
+
+class JobEvicted(_Event, frozen=True):
+    message: str
+
+
+class NodeDraining(_Event, frozen=True):
+    node: str
+
+
+# From streams.
+
+
+class StreamFinished(_Event, frozen=True):
+    stream: str
+    consumed: int
+    skipped: int
+
+
+class StreamFailed(_Event, frozen=True):
+    stream: str
+    message: str
+
+
+class StreamReopened(_Event, frozen=True):
+    stream: str
+
+
+class ReaderSettled(_Event, frozen=True):
+    """A reader's end has been counted in by the stream."""
+
+    attempt: AttemptId
+    stream: str
+    left: int
+    """Positions (rows or bytes) that nobody has taken yet; -1 not known."""
+
+
+class SavepointSealed(_Event, frozen=True):
+    stream: str
+    name: str
+
+
+class GroupLeaseLost(_Event, frozen=True):
+    stream: str
+    attempt: AttemptId
+
+
+# Attempt events, from the launcher.
+
+
+class AttemptLaunched(_Event, frozen=True):
+    attempt: AttemptId
+    handle: Mapping[str, str] = {}
+    """What the launcher calls it: plain, versioned data."""
+
+
+class AttemptWaiting(_Event, frozen=True):
+    attempt: AttemptId
+    reason: str
+
+
+class LaunchFailed(_Event, frozen=True):
+    attempt: AttemptId
+    text: str
+    is_permanent: bool = True
+
+
+class AttemptVanished(_Event, frozen=True):
+    """The launcher confirms that nothing of it is left."""
+
+    attempt: AttemptId
+    exit: Exit | None = None
+    """The exit record, the best evidence there is."""
+    evidence: str = ""
+    """`""`, `oom`, `nodeLost`, `preempted`, `bootChanged`, `forkFailed:<text>`."""
+
+
+class StopFailed(_Event, frozen=True):
+    attempt: AttemptId
+    was_delivered: bool
+
+
+class PreemptionNoticed(_Event, frozen=True):
+    attempt: AttemptId
+    left_ms: int
+
+
+# Attempt events, from the executor and from liveness.
+
+
+class ExecutorRegistered(_Event, frozen=True):
+    attempt: AttemptId
+    incarnation: str
+    host: str
+    boot_id: str
+    pid: int
+    version: str
+
+
+class ExecutorHolding(_Event, frozen=True):
+    attempt: AttemptId
+    ports: tuple[tuple[str, int], ...] = ()
+
+
+class TrainerStarted(_Event, frozen=True):
+    attempt: AttemptId
+    pid: int
+    started_ms: int
+    """Wall clock of its host: evidence, never compared."""
+
+
+class TrainerReady(_Event, frozen=True):
+    attempt: AttemptId
+
+
+class TrainerHung(_Event, frozen=True):
+    attempt: AttemptId
+    evidence: str
+
+
+class TrainerExited(_Event, frozen=True):
+    attempt: AttemptId
+    exit: Exit
+
+
+class CheckpointNoted(_Event, frozen=True):
+    attempt: AttemptId
+    path: str
+    step: int
+    savepoint: str = ""
+
+
+class ExecutorFellSilent(_Event, frozen=True):
+    attempt: AttemptId
+
+
+class ExecutorReturned(_Event, frozen=True):
+    attempt: AttemptId
+
+
+class ExecutorExpired(_Event, frozen=True):
+    attempt: AttemptId
+
+
+# From the timer.
+
+
+class TimePassed(_Event, frozen=True):
+    """A deadline of this machine has passed; shared by all machines."""
+
+
+# From settle: what the machine decided.
+
+
+class GateOpened(_Event, frozen=True):
+    spans: tuple[Span, ...]
+
+
+class StopDecided(_Event, frozen=True):
+    """The newest attempts of these replicas are to be stopped."""
+
+    spans: tuple[Span, ...]
+    reason: StopReason
+    text: str
+    grace_ms: int
+    """-1: the role's own."""
+
+
+class AttemptBegun(_Event, frozen=True):
+    """A new attempt of each of these replicas: their counter + 1, in the generation in force."""
+
+    spans: tuple[Span, ...]
+
+
+class AttemptCompleted(_Event, frozen=True):
+    spans: tuple[Span, ...]
+
+
+class RetryDecided(_Event, frozen=True):
+    role: str
+    index: int
+    not_before_ms: int
+    budget: Budget
+    """What was charged; NONE when it was charged with the outcome of another."""
+
+
+class RetriesExhausted(_Event, frozen=True):
+    role: str
+    index: int
+    cause: Cause
+    budget: Budget
+
+
+class ReplicaRecalled(_Event, frozen=True):
+    spans: tuple[Span, ...]
+
+
+class ReplicaRetired(_Event, frozen=True):
+    spans: tuple[Span, ...]
+
+
+class ReplicaRevived(_Event, frozen=True):
+    spans: tuple[Span, ...]
+
+
+class RoleRestarted(_Event, frozen=True):
+    """A role restarts whole after the failure of `cause`: generation + 1, its attempts recalled."""
+
+    role: str
+    cause: AttemptId
+    not_before_ms: int
+    budget: Budget
+
+
+class JobRestarted(_Event, frozen=True):
+    """All roles restart: generation + 1. `cause` is None when a person asked."""
+
+    cause: AttemptId | None
+    not_before_ms: int
+    budget: Budget
+
+
+class GateReached(_Event, frozen=True):
+    pass
+
+
+class StartTimedOut(_Event, frozen=True):
+    message: str
+    not_before_ms: int
+    is_exhausted: bool
+    """The infrastructure budget is used up: the verdict is PlacementTimeout."""
+
+
+class FellBelowMinimum(_Event, frozen=True):
+    role: str
+    present: int
+
+
+class VerdictReached(_Event, frozen=True):
+    as_phase: str
+    """Succeeded or Failed."""
+    reason: str
+    """The closed list `verdict.reason` of docs/api-documents.md §2."""
+    message: str
+    rule: str
+    drains: bool = False
+    """A role with `success: never` has `drain`: to Draining."""
+
+
+class DrainEnded(_Event, frozen=True):
+    cut_off: tuple[Span, ...]
+
+
+class AllGone(_Event, frozen=True):
+    pass
+
+
+AttemptEvent = (
+    AttemptLaunched
+    | AttemptWaiting
+    | LaunchFailed
+    | AttemptVanished
+    | StopFailed
+    | PreemptionNoticed
+    | ExecutorRegistered
+    | ExecutorHolding
+    | TrainerStarted
+    | TrainerReady
+    | TrainerHung
+    | TrainerExited
+    | ExecutorFellSilent
+    | ExecutorReturned
+    | ExecutorExpired
+)
+
+JobOnlyEvent = (
+    JobSubmitted
+    | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
+    | RestartRequested
+    | RoleScaled
+    | SpecPatched
+    | VerdictRequested
+    | ForgetRequested
+    | JobAdmitted
+    | JobRefused
+    | JobEvicted
+    | NodeDraining
+    | StreamFinished
+    | StreamFailed
+    | StreamReopened
+    | ReaderSettled
+    | SavepointSealed
+    | GroupLeaseLost
+    | CheckpointNoted
+    | TimePassed
+    | GateReached
+    | StartTimedOut
+    | FellBelowMinimum
+    | JobRestarted
+    | VerdictReached
+    | DrainEnded
+    | AllGone
+)
+
+DecidedEvent = (
+    GateOpened
+    | StopDecided
+    | AttemptBegun
+    | AttemptCompleted
+    | RetryDecided
+    | RetriesExhausted
+    | ReplicaRecalled
+    | ReplicaRetired
+    | ReplicaRevived
+    | RoleRestarted
+)
+
+JobEvent = AttemptEvent | JobOnlyEvent | DecidedEvent

@@ -1,0 +1,266 @@
+"""The state of a job: what the journal's records add up to. Frozen values, changed by `replace`.
+
+Replicas are kept in chunks of 100: the chunk is the unit of copying, of planning and of snapshots.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from primusd.executor.protocol import Checkpoint
+from primusd.job.ids import AttemptId
+from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
+from primusd.job.spec import JobSpec
+
+CHUNK_REPLICAS = 100
+ATTEMPTS_KEPT = 10
+TIMELINE_KEPT = 200
+
+
+class Outcome(Struct, frozen=True, array_like=True):
+    """How an attempt ended; decided once, from evidence."""
+
+    cause: Cause
+    budget: Budget
+    """What such an end is charged to; whether it was charged stands in `RoleState.charges`."""
+    exit_code: int | None = None
+    signal: int | None = None
+    stop_reason: StopReason | None = None
+    is_permanent: bool = False
+    """The job fails at once."""
+    oom_kills: int = 0
+    peak_rss_bytes: int = 0
+    evidence: tuple[str, ...] = ()
+    """What it was decided from, as people read it: `exit code 1`, `no stop was asked`."""
+    last_line: str = ""
+    port_taken: str = ""
+    """Name of an allotted port that a stranger held."""
+    at_ms: int = 0
+
+
+class StopState(Struct, frozen=True, array_like=True):
+    """A stop that is being carried out."""
+
+    reason: StopReason
+    text: str
+    grace_ms: int
+    decided_ms: int
+
+
+class Attempt(Struct, frozen=True, array_like=True):
+    """One run of one replica."""
+
+    number: int
+    generation: int
+    phase: AttemptPhase
+    node: str
+    """Of its slot; "" where the back end places."""
+    ports: tuple[tuple[str, int], ...] = ()
+    """Allotted by admission; as bound once it holds."""
+    requested_ms: int = 0
+    launched_ms: int = 0
+    registered_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    gone_ms: int = 0
+    handle: Mapping[str, str] = {}
+    waiting_for: str = ""
+    """The launcher's word while it waits for a place."""
+    incarnation: str = ""
+    host: str = ""
+    boot_id: str = ""
+    executor_pid: int = 0
+    trainer_pid: int = 0
+    trainer_started_ms: int = 0
+    """Wall clock of its host."""
+    is_holding: bool = False
+    is_ready: bool = False
+    is_silent: bool = False
+    silent_since_ms: int = 0
+    preemption_ms: int = 0
+    stop: StopState | None = None
+    outcome: Outcome | None = None
+    is_quarantined: bool = False
+    settled_streams: tuple[tuple[str, int], ...] = ()
+    """Streams that counted its end in, with what was left."""
+
+
+class Replica(Struct, frozen=True, array_like=True):
+    """A slot of a role."""
+
+    index: int
+    phase: ReplicaPhase = ReplicaPhase.WAITING
+    attempts: tuple[Attempt, ...] = ()
+    """The newest last, at most ATTEMPTS_KEPT."""
+    last_number: int = 0
+    """Of the newest attempt ever begun; grows for ever."""
+    node: str = ""
+    """Its slot; "" none."""
+    first_port: int = 0
+    slot_generation: int = 0
+    """Of the demand that its ports were allotted for; 0 no slot."""
+    not_before_ms: int = 0
+    failures: int = 0
+    """Consecutive, for the delay; starts anew after 10 minutes of health."""
+
+    @property
+    def newest(self) -> Attempt | None:
+        """The newest attempt, None before the first."""
+        return self.attempts[-1] if self.attempts else None
+
+
+class Chunk(Struct, frozen=True, array_like=True):
+    """At most CHUNK_REPLICAS consecutive replicas, with counts and the earliest deadline."""
+
+    replicas: tuple[Replica, ...]
+    counts: tuple[int, ...] = ()
+    """Kept by `job/chunks.py`; what each position means stands there."""
+    deadline_ms: int = 0
+    """Earliest journal time at which one of them has to be looked at; 0 none."""
+
+
+class Charge(Struct, frozen=True, array_like=True):
+    """An end that was charged to a budget."""
+
+    at_ms: int
+    budget: Budget
+    attempt: str
+    """`worker-3/2`; "" a start that timed out."""
+
+
+class RoleState(Struct, frozen=True, array_like=True):
+    """A role's replicas and what was charged to it."""
+
+    name: str
+    size: int
+    """Replicas wanted: indices below it."""
+    chunks: tuple[Chunk, ...]
+    charges: tuple[Charge, ...] = ()
+    """Within the budget's time, oldest first."""
+    gate_opened: bool = False
+    """In the generation in force, since the last admission."""
+    not_before_ms: int = 0
+    """A restart of the whole role waits until then."""
+    failures: int = 0
+
+
+class Moment(Struct, frozen=True, array_like=True):
+    """A timeline entry: an event that a person would tell a colleague."""
+
+    revision: int
+    position: int
+    at_ms: int
+    level: str
+    reason: str
+    subject: str
+    by: str
+    message: str
+    details: Mapping[str, str | int] = {}
+    cause: str = ""
+    """`revision.position` of the record it follows from."""
+
+
+class Verdict(Struct, frozen=True, array_like=True):
+    """How the job ended, and by which rule."""
+
+    as_phase: str
+    reason: str
+    message: str
+    rule: str
+    decided_by: str = "rules"
+
+
+class FirstCause(Struct, frozen=True, array_like=True):
+    """The first end of the newest trouble: what a person should look at first."""
+
+    attempt: str
+    cause: Cause
+    exit_code: int | None
+    signal: int | None
+    at_ms: int
+    last_line: str
+    evidence: tuple[str, ...]
+
+
+class StreamSummary(Struct, frozen=True, array_like=True):
+    """What the job knows of a stream: its consequences, nothing more."""
+
+    is_finished: bool = False
+    failure: str = ""
+    consumed: int = 0
+    skipped: int = 0
+
+
+class Demanded(Struct, frozen=True, array_like=True):
+    """The demand as last raised, so that a change is seen; "" digest: none."""
+
+    digest: str = ""
+
+
+class Job(Struct, frozen=True, array_like=True):
+    """A job machine."""
+
+    uid: str
+    spec: JobSpec
+    origins: Mapping[str, str]
+    submitted_by: str
+    created_ms: int
+    phase: JobPhase
+    phase_since_ms: int
+    roles: Mapping[str, RoleState]
+    streams: Mapping[str, StreamSummary]
+    spec_version: int = 1
+    changed_revision: int = 0
+    """Journal revision of the last change: resourceVersion; set by core.step."""
+    generation: int = 1
+    peers_revision: int = 1
+    """Counts lone restarts and scalings within a generation."""
+    then: str = ""
+    """Where Stopping leads: Succeeded, Failed, Cancelled, Suspended or Queued."""
+    verdict: Verdict | None = None
+    first_cause: FirstCause | None = None
+    queued_ms: int = 0
+    admitted_ms: int = 0
+    """Of the newest admission; 0 not admitted."""
+    first_admitted_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    start_clock_ms: int = 0
+    """When the start clock began; 0 it stands still."""
+    not_before_ms: int = 0
+    """Queued after a start that timed out, or a restart of the whole job: not earlier."""
+    start_timeouts: int = 0
+    charges: tuple[Charge, ...] = ()
+    """Charged to the job as such (placement)."""
+    draining_ms: int = 0
+    checkpoint: Checkpoint | None = None
+    timeline: tuple[Moment, ...] = ()
+    demanded: Demanded = Demanded()
+    has_quarantined: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has reached a phase that it never leaves."""
+        return self.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED)
+
+
+def replicas_of(role: RoleState) -> Iterator[Replica]:
+    """Yield a role's replicas in the order of their indices."""
+    for chunk in role.chunks:
+        yield from chunk.replicas
+
+
+def find_replica(job: Job, role: str, index: int) -> Replica | None:
+    """Return the replica, None when the job has no such role or index."""
+    state = job.roles.get(role)
+    if state is None or not 0 <= index < sum(len(chunk.replicas) for chunk in state.chunks):
+        return None
+    return state.chunks[index // CHUNK_REPLICAS].replicas[index % CHUNK_REPLICAS]
+
+
+def find_attempt(job: Job, attempt: AttemptId) -> Attempt | None:
+    """Return the attempt, None when it is not known (any more)."""
+    replica = find_replica(job, attempt.role, attempt.index)
+    if replica is None:
+        return None
+    return next((one for one in replica.attempts if one.number == attempt.attempt), None)

@@ -1,0 +1,203 @@
+"""The effective spec of a job: every default filled, every unit parsed (docs/jobspec.md)."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+REPLICAS_MAX = 20_000
+
+
+class Resources(Struct, frozen=True):
+    """What one replica takes."""
+
+    cpu_milli: int = 0
+    """Thousandths of a core; 0 takes no slot."""
+    memory_bytes: int = 0
+    """0 no limit."""
+    gpu: int = 0
+
+
+class Ready(Struct, frozen=True):
+    """How it is told that a trainer is ready; a role without one is ready at its start."""
+
+    kind: str
+    """`port`, `file` or `sdk`."""
+    value: str = ""
+    """Name of a port, or a path below the working directory."""
+
+
+class Reading(Struct, frozen=True):
+    """A stream that a role reads."""
+
+    stream: str
+    own_pass: bool = False
+    """`data: {clicks: all}`: the role has a pass of its own and shares no rows with others."""
+
+
+class Success(Struct, frozen=True):
+    """What a role must reach for the job to succeed."""
+
+    kind: str = "all"
+    """`all`, `any`, `percent` or `never` (a helper, stopped when the others are done)."""
+    percent: int = 100
+
+
+class Restart(Struct, frozen=True):
+    """What restarts together after a failure, and when."""
+
+    unit: str = "replica"
+    """`replica`, `role` or `job`."""
+    delay_ms: int = 10_000
+    delay_max_ms: int = 300_000
+
+
+class Budgets(Struct, frozen=True):
+    """How many ends of each kind are forgiven within a time."""
+
+    application: int = 3
+    infrastructure: int = 20
+    within_ms: int = 86_400_000
+
+
+class Stop(Struct, frozen=True):
+    """How a trainer is stopped."""
+
+    signal: str = "TERM"
+    grace_ms: int = 30_000
+
+
+class ShippedSpec(Struct, frozen=True):
+    """A file sent with the job: named by content once it was sent."""
+
+    path: str
+    """Relative, with forward slashes; where it is laid out."""
+    digest: str = ""
+    """`sha256:…`; "" not sent yet."""
+    byte_count: int = 0
+    mode: int = 0o644
+    unpack: bool = False
+    """The blob is a tar of a folder."""
+
+
+class RoleSpec(Struct, frozen=True):
+    """A role: replicas of one command."""
+
+    name: str
+    replicas: int
+    minimum: int
+    """Equal to `replicas` unless the role is elastic."""
+    command: str | tuple[str, ...]
+    """A string is a shell line, a tuple is argv."""
+    resources: Resources = Resources()
+    env: Mapping[str, str] = {}
+    workdir: str = ""
+    """Absolute; "" the replica's own directory."""
+    ports: tuple[str, ...] = ("main",)
+    ready: Ready | None = None
+    data: tuple[Reading, ...] = ()
+    feed: str = "sdk"
+    """`sdk`, `stdin` or `fifo`."""
+    framing: str = "lines"
+    """Of a stdin feed: `lines` or `raw`."""
+    success: Success = Success()
+    drain_ms: int = 0
+    """For how long a helper may go on after the verdict."""
+    restart: Restart = Restart()
+    budgets: Budgets | None = None
+    """None: the job's apply."""
+    stop: Stop = Stop()
+
+
+class Source(Struct, frozen=True):
+    """Where rows come from; this build reads files only."""
+
+    files: str
+    """A path, a folder or a glob; relative paths were made absolute by the client."""
+
+
+class Split(Struct, frozen=True):
+    """How large a granted range may be; 0 leaves it to the reader's own rate."""
+
+    rows: int = 0
+    byte_count: int = 0
+
+
+class StreamSpec(Struct, frozen=True):
+    """A named, ordered set of sources."""
+
+    name: str
+    sources: tuple[Source, ...]
+    format: str = ""
+    """`text` or `parquet`; "" told from the file name."""
+    columns: tuple[str, ...] = ()
+    """Empty: all."""
+    split: Split = Split()
+    epochs: int = 1
+    delivery: str = "atLeastOnce"
+    leftover: str = "fail"
+    """`fail` or `allow`: rows left when all readers completed."""
+    on_bad: str = "fail"
+    """`fail`, `skipRecord` or `deadLetter`."""
+    bad_rows: int = 0
+    """Most rows that may be left out before the stream fails; with `deadLetter` -1 is no bound."""
+    window_ms: int = 10_000
+    order: str = "any"
+
+
+class JobSpec(Struct, frozen=True):
+    """A job file with every default filled in."""
+
+    name: str
+    roles: Mapping[str, RoleSpec]
+    namespace: str = "default"
+    labels: Mapping[str, str] = {}
+    queue: str = "default"
+    priority: int = 50
+    launcher: str = "local"
+    framework: str = "none"
+    policy: str = "gang"
+    gang_roles: tuple[str, ...] = ()
+    """The roles that start together; empty: all."""
+    place_timeout_ms: int = 600_000
+    ready_timeout_ms: int = 300_000
+    replace_after_ms: int = 300_000
+    """-1 never."""
+    files: tuple[ShippedSpec, ...] = ()
+    data: Mapping[str, StreamSpec] = {}
+    budgets: Budgets = Budgets()
+    deadline_ms: int = 0
+    """0 none."""
+    original: bool = False
+    """Converted from an original Primus file: its trainers also get that system's variables."""
+
+
+def stream_of(role: str, reading: Reading) -> str:
+    """Return the name of the stream machine that a role's reading leads to.
+
+    A pass of its own is a machine of its own: `clicks@evaluator` beside `clicks`.
+    """
+    return f"{reading.stream}@{role}" if reading.own_pass else reading.stream
+
+
+def streams_of(spec: JobSpec) -> Mapping[str, tuple[str, ...]]:
+    """Return the stream machines of a job with the roles that read each; unread streams too."""
+    readers: dict[str, list[str]] = {name: [] for name in spec.data}
+    for role in spec.roles.values():
+        for reading in role.data:
+            readers.setdefault(stream_of(role.name, reading), []).append(role.name)
+    own = {name.split("@")[0] for name in readers if "@" in name}
+    return {
+        name: tuple(roles)
+        for name, roles in readers.items()
+        if roles or "@" in name or name not in own
+    }
+
+
+def budgets_of(spec: JobSpec, role: str) -> Budgets:
+    """Return the budgets in force for a role: its own, else the job's."""
+    return spec.roles[role].budgets or spec.budgets
+
+
+def gang_of(spec: JobSpec) -> tuple[str, ...]:
+    """Return the roles whose replicas start together."""
+    return spec.gang_roles or tuple(spec.roles)

@@ -1,0 +1,1 @@
+"""How the state stays true: journal, election, snapshots, archive, and the stores behind them."""

@@ -1,0 +1,25 @@
+"""The election port, and its form for a store with one head."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+
+class Election(Protocol):
+    """Who leads."""
+
+    async def campaign(self, *, last_term: int, wall_ms: int) -> int:
+        """Wait until this daemon leads and return its term, higher than any before."""
+        ...
+
+    async def resign(self) -> None:
+        """Let another lead."""
+        ...
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Return a scope that is cancelled when leadership is lost."""
+        ...
+
+
+def embedded_term(*, last_term: int, wall_ms: int) -> int:
+    """Return the term of an embedded store: a restored copy cannot give out a number twice."""
+    return max(last_term + 1, wall_ms // 1000)
