@@ -1,8 +1,8 @@
 """What can be configured: every setting with its default and its bounds.
 
-`reader` fills these from the file, the environment and the flags; `docs/config.md` §3 is the same list
-for people. A field's name ends in its unit, the key in the file does not: `snapshot_every_ms` is
-written `snapshot_every = "30s"`.
+`reader` fills these from the file, the environment and the flags; `docs/config.md` §3 is the same
+list for people. A field's name ends in its unit, the key in the file does not:
+`snapshot_every_ms` is written `snapshot_every = "30s"`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Struct, field
 
 from primusd.config.values import (
+    AbsolutePath,
     Address,
     Choice,
     Cores,
@@ -34,9 +35,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 STORE_KINDS = ("embedded", "etcd")
 LAUNCHERS = ("local", "kubernetes", "yarn")
 INHERITED = (
-    "PATH HOME USER LANG LC_ALL TZ LD_LIBRARY_PATH SSL_CERT_FILE HTTP_PROXY HTTPS_PROXY NO_PROXY"
-    " JAVA_HOME HADOOP_CONF_DIR KRB5CCNAME"
-).split()
+    "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "JAVA_HOME", "HADOOP_CONF_DIR", "KRB5CCNAME",
+)  # fmt: skip
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 _MIB = 1 << 20
@@ -49,15 +50,15 @@ _DAY = 86_400_000
 class Listen(Struct, frozen=True):
     """Where the API is served."""
 
-    socket: Annotated[str, Text()] = ""
+    socket: Annotated[str, AbsolutePath()] = ""
     """Path of the unix socket; filled with `<run>/primusd.sock` when it was not given."""
     socket_group: Annotated[str, Text()] = "primus"
     tcp: Annotated[str, Address()] = "127.0.0.1:8080"
     """`host:port`; "" is no TCP listener."""
     advertise: Annotated[str, Text()] = ""
-    tls_cert: Annotated[str, Text()] = ""
-    tls_key: Annotated[str, Text()] = ""
-    client_ca: Annotated[str, Text()] = ""
+    tls_cert: Annotated[str, AbsolutePath()] = ""
+    tls_key: Annotated[str, AbsolutePath()] = ""
+    client_ca: Annotated[str, AbsolutePath()] = ""
     connections_max: Annotated[int, Integer(10, 1_000_000)] = 20_000
     body_bytes_max: Annotated[int, Size(64 << 10, 256 * _MIB, key="body_max")] = 4 * _MIB
 
@@ -65,7 +66,7 @@ class Listen(Struct, frozen=True):
 class Auth(Struct, frozen=True):
     """Who may come in over TCP."""
 
-    tokens: Annotated[str, Text()] = ""
+    tokens: Annotated[str, AbsolutePath()] = ""
     """File of `name role sha256`; "" is only the token in the run directory."""
     page_reads_without_token: Annotated[bool, Flag()] = False
 
@@ -75,10 +76,10 @@ class Etcd(Struct, frozen=True):
 
     endpoints: Annotated[tuple[str, ...], TextTuple(count_min=1)] = ("127.0.0.1:2379",)
     user: Annotated[str, Text()] = ""
-    password_file: Annotated[str, Text()] = ""
-    ca: Annotated[str, Text()] = ""
-    cert: Annotated[str, Text()] = ""
-    key: Annotated[str, Text()] = ""
+    password_file: Annotated[str, AbsolutePath()] = ""
+    ca: Annotated[str, AbsolutePath()] = ""
+    cert: Annotated[str, AbsolutePath()] = ""
+    key: Annotated[str, AbsolutePath()] = ""
     leader_ttl_ms: Annotated[int, Duration(5 * _SECOND, 60 * _SECOND)] = 10 * _SECOND
     request_timeout_ms: Annotated[int, Duration(100, 30 * _SECOND)] = _SECOND
     compact: Annotated[bool, Flag()] = True
@@ -148,7 +149,7 @@ class LocalLauncher(Struct, frozen=True):
     gpus: Annotated[str | int | tuple[str, ...], Gpus()] = "auto"
     ports: Annotated[tuple[int, int], PortRange()] = (20_000, 29_999)
     """First and last."""
-    inherit: Annotated[tuple[str, ...], TextTuple()] = tuple(INHERITED)
+    inherit: Annotated[tuple[str, ...], TextTuple()] = INHERITED
     enforce: Annotated[str, Choice(("auto", "cgroup", "none"))] = "auto"
     user: Annotated[str, Text()] = ""
     labels: Annotated[Mapping[str, str], TextMap()] = EMPTY
@@ -157,7 +158,7 @@ class LocalLauncher(Struct, frozen=True):
 class KubernetesLauncher(Struct, frozen=True):
     """How pods are made."""
 
-    kubeconfig: Annotated[str, Text()] = ""
+    kubeconfig: Annotated[str, AbsolutePath()] = ""
     context: Annotated[str, Text()] = ""
     namespace: Annotated[str, Text()] = ""
     image: Annotated[str, Text()] = ""
@@ -168,7 +169,7 @@ class KubernetesLauncher(Struct, frozen=True):
 class YarnLauncher(Struct, frozen=True):
     """How containers are asked for."""
 
-    conf_dir: Annotated[str, Text()] = ""
+    conf_dir: Annotated[str, AbsolutePath()] = ""
     user: Annotated[str, Text()] = ""
     queue: Annotated[str, Text()] = "default"
     staging: Annotated[str, Text()] = ""
@@ -191,13 +192,15 @@ class Queue(Struct, frozen=True):
 
     quota: Annotated[Mapping[str, int], Quota(), NotYet()] = MappingProxyType({})
     """`cpuMilli`, `memoryBytes`, `gpu`; a missing one is unlimited."""
-    preemption: Annotated[str, Choice(("never", "lowerPriority")), NotYet(("lowerPriority",))] = "never"
+    preemption: Annotated[str, Choice(("never", "lowerPriority")), NotYet(("lowerPriority",))] = (
+        "never"
+    )
 
 
 class Secrets(Struct, frozen=True):
     """Where the values are that a job names in `secrets`."""
 
-    dir: Annotated[str, Text()] = ""
+    dir: Annotated[str, AbsolutePath()] = ""
     """Filled with the default of `docs/config.md` §3 when it was not given."""
 
 
@@ -234,7 +237,7 @@ class Loaded(Struct, frozen=True):
 
     config: Config
     origins: Mapping[str, str]
-    """By path in the file, as `listen.tcp`: `default`, `FILE:LINE`, `environment NAME` or `flag --NAME`."""
+    """By path in the file: `default`, `FILE:LINE`, `environment NAME` or `flag --NAME`."""
     directories: Directories
     file: Path | None
     """None when no file was found, which is fine."""

@@ -1,7 +1,7 @@
-"""How one value of the configuration is read: its type, its bounds, and what is said when it is wrong.
+"""How one value of the configuration is read: its type, its bounds, what is said if it is wrong.
 
-A rule stands in the annotation of the field it is for. `read_value` turns what TOML gave (or the text
-of a flag or an environment variable) into the field's value, `show_value` turns it back.
+A rule stands in the annotation of the field it is for. `read_value` turns what TOML gave (or the
+text of a flag or an environment variable) into the field's value, `show_value` turns it back.
 """
 
 import ipaddress
@@ -31,6 +31,10 @@ _TEXT_MAX = 4_096
 
 class Text(Struct, frozen=True):
     """Any text without control characters."""
+
+
+class AbsolutePath(Struct, frozen=True):
+    """A path from the root, or "" for none."""
 
 
 class Name(Struct, frozen=True):
@@ -113,8 +117,8 @@ class NotYet(Struct, frozen=True):
 
 
 Rule = (
-    Text | Name | Flag | Choice | Integer | Duration | Size | Address | Cores | Gpus | PortRange
-    | TextTuple | TextMap | Quota
+    Text | AbsolutePath | Name | Flag | Choice | Integer | Duration | Size | Address | Cores | Gpus
+    | PortRange | TextTuple | TextMap | Quota
 )  # fmt: skip
 
 
@@ -141,6 +145,8 @@ def read_value(rule: Rule, value: object) -> object:  # noqa: C901  one arm per 
     match rule:
         case Text():
             return _text(value)
+        case AbsolutePath():
+            return _absolute_path(value)
         case Name():
             return _name(value)
         case Flag():
@@ -174,7 +180,7 @@ def read_value(rule: Rule, value: object) -> object:  # noqa: C901  one arm per 
 def show_value(rule: Rule, value: object) -> object:
     """Return what has to be written in the file to get this value of a field."""
     match rule, value:
-        case (Duration() | Size() | Cores()), None:
+        case ((Duration() | Size() | Cores()), None):
             return ""
         case Duration(), int():
             return format_duration(value)
@@ -221,6 +227,13 @@ def _text(value: object) -> str:
     if len(value) > _TEXT_MAX or any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
         raise SettingError(f"at most {_TEXT_MAX} characters on one line")
     return value
+
+
+def _absolute_path(value: object) -> str:
+    text = _text(value)
+    if text and not text.startswith("/"):
+        raise SettingError("an absolute path", hint="a relative one would depend on the caller")
+    return text
 
 
 def _name(value: object) -> str:
