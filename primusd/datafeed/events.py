@@ -31,6 +31,8 @@ class UnitsListed(_Event, frozen=True):
 
 
 class ListingFailed(_Event, frozen=True):
+    """The sources could not be listed."""
+
     text: str
     is_permanent: bool
 
@@ -69,6 +71,8 @@ class LeaseExpired(_Event, frozen=True):
 
 
 class TaskSkipRequested(_Event, frozen=True):
+    """A person leaves a range out."""
+
     epoch: int
     unit: int
     lo: int
@@ -76,28 +80,40 @@ class TaskSkipRequested(_Event, frozen=True):
 
 
 class TaskRetryRequested(_Event, frozen=True):
+    """A person takes a range in again."""
+
     epoch: int
     unit: int
     lo: int
 
 
 class PauseRequested(_Event, frozen=True):
+    """Nothing is granted for now."""
+
     for_suspension: bool = False
 
 
 class ResumeRequested(_Event, frozen=True, tag="StreamResumeRequested"):
+    """Grants go on."""
+
     for_suspension: bool = False
 
 
 class SavepointRequested(_Event, frozen=True):
+    """Positions are to be kept under a name."""
+
     name: str
 
 
 class SavepointDropped(_Event, frozen=True):
+    """A savepoint is not needed any more."""
+
     name: str
 
 
 class RestoreRequested(_Event, frozen=True):
+    """Positions go back to a savepoint."""
+
     name: str
 
 
@@ -120,15 +136,21 @@ class Grant(Struct, frozen=True, array_like=True):
 
 
 class Granted(_Event, frozen=True):
+    """Ranges were leased to readers."""
+
     grants: tuple[Grant, ...]
 
 
 class TrimAsked(_Event, frozen=True):
+    """A holder is asked to end earlier."""
+
     token: int
     at: int
 
 
 class StruckOut(_Event, frozen=True):
+    """A range whose readers died on it is left out."""
+
     epoch: int
     unit: int
     lo: int
@@ -137,6 +159,8 @@ class StruckOut(_Event, frozen=True):
 
 
 class EpochEnded(_Event, frozen=True):
+    """A pass is complete: every position is consumed or skipped."""
+
     epoch: int
     consumed: int
     skipped: int
@@ -153,6 +177,8 @@ class StreamBroken(_Event, frozen=True):
 
 
 class MarkingTimedOut(_Event, frozen=True):
+    """A savepoint was not sealed in time."""
+
     name: str
 
 

@@ -37,19 +37,28 @@ class DemandRaised(_Event, frozen=True):
     """All or nothing."""
     ports_taken: tuple[tuple[str, int, int], ...] = ()
     """(role, index, port) that were found in use by a stranger."""
+    busy: tuple[Span, ...] = ()
+    """Replicas with an attempt that is not Gone: their slots stay taken until SlotFreed, also
+    when they are not wanted any more; a slot neither wanted nor busy is free at once."""
 
 
 class DemandMoved(_Event, frozen=True):
+    """A person moved the job in its queue."""
+
     job: str
     priority: int
 
 
 class DemandWithdrawn(_Event, frozen=True):
+    """A job asks for nothing any more."""
+
     job: str
+    busy: tuple[Span, ...] = ()
+    """As in DemandRaised."""
 
 
 class SlotFreed(_Event, frozen=True):
-    """Attempts are Gone: what they used is free, ports after their rest."""
+    """Attempts are Gone: nothing runs in these slots; a slot that is not wanted is free now."""
 
     job: str
     spans: tuple[Span, ...]
@@ -89,10 +98,14 @@ class NodeSeen(_Event, frozen=True):
 
 
 class NodeWentAway(_Event, frozen=True):
+    """The connection of a node is gone for too long."""
+
     node: str
 
 
 class NodeFaultCounted(_Event, frozen=True):
+    """An infrastructure end happened on a node."""
+
     node: str
     attempt: str
     """`uid/worker-1/2`."""
@@ -101,19 +114,27 @@ class NodeFaultCounted(_Event, frozen=True):
 
 
 class CordonRequested(_Event, frozen=True):
+    """Nothing new is placed on the node."""
+
     node: str
     reason: str = ""
 
 
 class UncordonRequested(_Event, frozen=True):
+    """The node takes attempts again."""
+
     node: str
 
 
 class DrainRequested(_Event, frozen=True):
+    """What runs on the node moves elsewhere."""
+
     node: str
 
 
 class ForgiveRequested(_Event, frozen=True):
+    """The faults of a node are forgotten."""
+
     node: str
 
 
@@ -164,6 +185,8 @@ class MachineWedged(_Event, frozen=True):
 
 
 class MachineUnwedged(_Event, frozen=True):
+    """The machine loads again."""
+
     machine: str
 
 
@@ -179,6 +202,8 @@ class DemandFitted(_Event, frozen=True):
 
 
 class DemandEvicted(_Event, frozen=True):
+    """The demand is preempted."""
+
     job: str
     message: str
 
@@ -190,6 +215,8 @@ class DemandReleased(_Event, frozen=True):
 
 
 class NodeExcluded(_Event, frozen=True):
+    """A node is left out for a while."""
+
     node: str
     until_ms: int
 

@@ -14,6 +14,7 @@ class Held(Struct, frozen=True, array_like=True):
     node: str
     first_port: int
     generation: int
+    port_count: int = 0
 
 
 class Demand(Struct, frozen=True, array_like=True):
@@ -30,7 +31,10 @@ class Demand(Struct, frozen=True, array_like=True):
     held: Mapping[tuple[str, int], Held] = {}
     """(role, index) to its slot."""
     is_gang: bool = True
-    ports_taken: tuple[tuple[str, int, int], ...] = ()
+    busy: frozenset[tuple[str, int]] = frozenset()
+    """(role, index) of replicas whose attempt is not Gone, as far as the job has told."""
+    leaving: Mapping[str, RoleDemand] = {}
+    """Roles not asked for any more, while slots of theirs are held: what those take."""
 
 
 class Quarantined(Struct, frozen=True, array_like=True):

@@ -35,24 +35,34 @@ class JobSubmitted(_Event, frozen=True):
 
 
 class CancelRequested(_Event, frozen=True):
+    """A person asks for the end of the job."""
+
     reason: str = ""
 
 
 class SuspendRequested(_Event, frozen=True):
+    """A person asks for a pause."""
+
     reason: str = ""
 
 
 class ResumeRequested(_Event, frozen=True):
+    """A person ends the pause."""
+
     reason: str = ""
 
 
 class RestartRequested(_Event, frozen=True):
+    """A person asks that replicas start again."""
+
     spans: tuple[Span, ...]
     """Complete and within the spec; the API fills in all replicas when none were named."""
     reason: str = ""
 
 
 class RoleScaled(_Event, frozen=True):
+    """A person changes how many replicas a role has."""
+
     role: str
     replicas: int
 
@@ -98,15 +108,21 @@ class JobAdmitted(_Event, frozen=True):
 
 
 class JobRefused(_Event, frozen=True):
+    """Admission will never admit the job."""
+
     reason: str
     message: str
 
 
 class JobEvicted(_Event, frozen=True):
+    """The job was preempted by one of higher priority."""
+
     message: str
 
 
 class NodeDraining(_Event, frozen=True):
+    """A node is being emptied."""
+
     node: str
 
 
@@ -114,17 +130,23 @@ class NodeDraining(_Event, frozen=True):
 
 
 class StreamFinished(_Event, frozen=True):
+    """A stream is Done."""
+
     stream: str
     consumed: int
     skipped: int
 
 
 class StreamFailed(_Event, frozen=True):
+    """A stream is Failed."""
+
     stream: str
     message: str
 
 
 class StreamReopened(_Event, frozen=True):
+    """A stream that was Done has work again."""
+
     stream: str
 
 
@@ -138,11 +160,15 @@ class ReaderSettled(_Event, frozen=True):
 
 
 class SavepointSealed(_Event, frozen=True):
+    """A savepoint of a stream is durable."""
+
     stream: str
     name: str
 
 
 class GroupLeaseLost(_Event, frozen=True):
+    """exactlyOnce: a lease of a live group ran out."""
+
     stream: str
     attempt: AttemptId
 
@@ -151,17 +177,23 @@ class GroupLeaseLost(_Event, frozen=True):
 
 
 class AttemptLaunched(_Event, frozen=True):
+    """The launcher holds a handle."""
+
     attempt: AttemptId
     handle: Mapping[str, str] = {}
     """What the launcher calls it: plain, versioned data."""
 
 
 class AttemptWaiting(_Event, frozen=True):
+    """The launcher waits for a place."""
+
     attempt: AttemptId
     reason: str
 
 
 class LaunchFailed(_Event, frozen=True):
+    """The launcher refuses it, or could not do it."""
+
     attempt: AttemptId
     text: str
     is_permanent: bool = True
@@ -178,11 +210,15 @@ class AttemptVanished(_Event, frozen=True):
 
 
 class StopFailed(_Event, frozen=True):
+    """A stop or a release did not come true by its deadline."""
+
     attempt: AttemptId
     was_delivered: bool
 
 
 class PreemptionNoticed(_Event, frozen=True):
+    """The back end says that it will take the place away."""
+
     attempt: AttemptId
     left_ms: int
 
@@ -191,6 +227,8 @@ class PreemptionNoticed(_Event, frozen=True):
 
 
 class ExecutorRegistered(_Event, frozen=True):
+    """The executor said hello."""
+
     attempt: AttemptId
     incarnation: str
     host: str
@@ -200,11 +238,15 @@ class ExecutorRegistered(_Event, frozen=True):
 
 
 class ExecutorHolding(_Event, frozen=True):
+    """Files are there and ports are bound: it could start."""
+
     attempt: AttemptId
     ports: tuple[tuple[str, int], ...] = ()
 
 
 class TrainerStarted(_Event, frozen=True):
+    """The trainer exists."""
+
     attempt: AttemptId
     pid: int
     started_ms: int
@@ -212,20 +254,28 @@ class TrainerStarted(_Event, frozen=True):
 
 
 class TrainerReady(_Event, frozen=True):
+    """The probe or the SDK says that the trainer is ready."""
+
     attempt: AttemptId
 
 
 class TrainerHung(_Event, frozen=True):
+    """The hang rule holds."""
+
     attempt: AttemptId
     evidence: str
 
 
 class TrainerExited(_Event, frozen=True):
+    """The trainer ended; `exit` is the evidence."""
+
     attempt: AttemptId
     exit: Exit
 
 
 class CheckpointNoted(_Event, frozen=True):
+    """The trainer wrote a whole checkpoint."""
+
     attempt: AttemptId
     path: str
     step: int
@@ -233,14 +283,20 @@ class CheckpointNoted(_Event, frozen=True):
 
 
 class ExecutorFellSilent(_Event, frozen=True):
+    """No report for a while: suspected."""
+
     attempt: AttemptId
 
 
 class ExecutorReturned(_Event, frozen=True):
+    """It reports again."""
+
     attempt: AttemptId
 
 
 class ExecutorExpired(_Event, frozen=True):
+    """No report for too long: lost."""
+
     attempt: AttemptId
 
 
@@ -255,6 +311,8 @@ class TimePassed(_Event, frozen=True):
 
 
 class GateOpened(_Event, frozen=True):
+    """These replicas may start their trainers."""
+
     spans: tuple[Span, ...]
 
 
@@ -275,10 +333,14 @@ class AttemptBegun(_Event, frozen=True):
 
 
 class AttemptCompleted(_Event, frozen=True):
+    """These replicas are done."""
+
     spans: tuple[Span, ...]
 
 
 class RetryDecided(_Event, frozen=True):
+    """The replica runs again, not before a time."""
+
     role: str
     index: int
     not_before_ms: int
@@ -287,6 +349,8 @@ class RetryDecided(_Event, frozen=True):
 
 
 class RetriesExhausted(_Event, frozen=True):
+    """The replica has failed for good."""
+
     role: str
     index: int
     cause: Cause
@@ -294,14 +358,20 @@ class RetriesExhausted(_Event, frozen=True):
 
 
 class ReplicaRecalled(_Event, frozen=True):
+    """These replicas run again as if they never had."""
+
     spans: tuple[Span, ...]
 
 
 class ReplicaRetired(_Event, frozen=True):
+    """These replicas are not wanted any more."""
+
     spans: tuple[Span, ...]
 
 
 class ReplicaRevived(_Event, frozen=True):
+    """These replicas are wanted again."""
+
     spans: tuple[Span, ...]
 
 
@@ -323,10 +393,12 @@ class JobRestarted(_Event, frozen=True):
 
 
 class GateReached(_Event, frozen=True):
-    pass
+    """The start gate of the job is reached."""
 
 
 class StartTimedOut(_Event, frozen=True):
+    """The job did not start in time; everything is released."""
+
     message: str
     not_before_ms: int
     is_exhausted: bool
@@ -334,11 +406,15 @@ class StartTimedOut(_Event, frozen=True):
 
 
 class FellBelowMinimum(_Event, frozen=True):
+    """A role has fewer present replicas than its minimum."""
+
     role: str
     present: int
 
 
 class VerdictReached(_Event, frozen=True):
+    """The rules decided how the job ends."""
+
     as_phase: str
     """Succeeded or Failed."""
     reason: str
@@ -350,11 +426,13 @@ class VerdictReached(_Event, frozen=True):
 
 
 class DrainEnded(_Event, frozen=True):
+    """The helpers ended, or were cut off."""
+
     cut_off: tuple[Span, ...]
 
 
 class AllGone(_Event, frozen=True):
-    pass
+    """No attempt of the job is left."""
 
 
 AttemptEvent = (

@@ -32,6 +32,8 @@ class At(Struct, frozen=True):
     """Who said it; `settle` for internal events."""
     cause: int = -1
     """Position of the record it follows from; -1 none."""
+    term: int = 0
+    """Of the entry."""
 
 
 class Ignore(Struct, frozen=True):

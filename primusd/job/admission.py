@@ -1,0 +1,411 @@
+"""The admission machine: who gets slots and ports, which nodes there are, what outlives its job.
+
+Tables: docs/state-machines.md §7.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from primusd.errors import PhaseConflictError
+from primusd.job import admission_events as ev
+from primusd.job import admission_nodes as nodes
+from primusd.job.admission_model import Admission, Demand, Held, KeyUse, Quarantined, Tombstone
+from primusd.job.commands import Command, WakeAt
+from primusd.job.events import JobAdmitted, JobEvicted, NodeDraining, Place, TimePassed
+from primusd.job.fitting import fit, indices, is_satisfied, total_of, unfit_sentence
+from primusd.job.ids import Span
+from primusd.job.machine import At, Ignore, Proposed
+from primusd.job.phases import DemandPhase
+from primusd.job.tables import ignored_reason, is_refused, parse_table
+
+KEY_KEPT_MS = 24 * 3_600_000
+PORT_REST_MS = 60_000
+PORT_TAKEN_REST_MS = 600_000
+
+DEMAND_TABLE = parse_table("""
+                  | Waiting              | Granted              | Releasing
+DemandRaised      | =                    | = or Waiting         | !
+DemandMoved       | =                    | · o                  | · o
+CapacityChanged   | =                    | = or Waiting         | =
+DemandWithdrawn   | removed or Releasing | Releasing or removed | · r
+SlotFreed         | =                    | = or Waiting         | = or removed
+TimePassed        | =                    | =                    | =
+DemandFitted      | Granted              | !                    | !
+DemandEvicted     | !                    | Releasing            | !
+""")
+
+
+def apply(state: Admission, event: ev.AdmissionEvent | TimePassed, at: At) -> Admission | Ignore:
+    """Return admission after the event; see job/machine.py."""
+    return _APPLIERS[type(event)](state, event, at)
+
+
+def _checked(demand: Demand, event: object) -> Ignore | None:
+    """Return the table's Ignore for a demand, None when the event counts.
+
+    Raises:
+        PhaseConflictError: The cell is refused.
+    """
+    name = type(event).__name__
+    cell = DEMAND_TABLE.cell(name, demand.phase)
+    if is_refused(cell):
+        raise PhaseConflictError(
+            f"the demand of job {demand.job} is {demand.phase}: {name} has no place there",
+            phase=demand.phase,
+            event=name,
+        )
+    reason = ignored_reason(cell)
+    return None if reason is None else Ignore(reason)
+
+
+def _with_demand(state: Admission, demand: Demand) -> Admission:
+    return replace(state, demands={**state.demands, demand.job: demand})
+
+
+def _without_demand(state: Admission, job: str) -> Admission:
+    return replace(state, demands={key: one for key, one in state.demands.items() if key != job})
+
+
+def _members(spans: tuple[Span, ...]) -> frozenset[tuple[str, int]]:
+    return frozenset(
+        (span.role, index) for span in spans for index in range(span.low, span.high + 1)
+    )
+
+
+def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admission | Ignore:
+    old = state.demands.get(event.job)
+    if old is not None and (ignored := _checked(old, event)) is not None:
+        return ignored
+    demand = Demand(
+        job=event.job,
+        phase=DemandPhase.WAITING,
+        generation=event.generation,
+        queue=event.queue,
+        priority=event.priority,
+        since_ms=at.at_ms if old is None else old.since_ms,
+        roles={want.role: want for want in event.roles},
+        held={} if old is None else old.held,
+        is_gang=event.is_gang,
+        busy=_members(event.busy),
+        leaving={} if old is None else {**old.leaving, **old.roles},
+    )
+    state, demand = _set_aside_taken_ports(state, demand, event, at)
+    return _shed(state, demand, at)
+
+
+def _set_aside_taken_ports(
+    state: Admission, demand: Demand, event: ev.DemandRaised, at: At
+) -> tuple[Admission, Demand]:
+    """Rest the ports that strangers hold, and forget the slots' ports so that they get others."""
+    held = dict(demand.held)
+    for role, index, port in event.ports_taken:
+        slot = held.get((role, index))
+        if slot is None or not slot.first_port <= port < slot.first_port + slot.port_count:
+            continue
+        until_ms = at.at_ms + PORT_TAKEN_REST_MS
+        state = nodes.rest_ports(state, slot.node, (port,), until_ms=until_ms)
+        held[role, index] = replace(slot, generation=0, first_port=0, port_count=0)
+    return state, replace(demand, held=held)
+
+
+def _shed(
+    state: Admission, demand: Demand, at: At, *, freed: frozenset[tuple[str, int]] = frozenset()
+) -> Admission:
+    """Give back what the demand holds and neither wants nor uses, and store it in its phase.
+
+    A slot just freed on a node that is away goes too: its replica is better placed elsewhere.
+    """
+    wanted = {(want.role, index) for want in demand.roles.values() for index in indices(want)}
+    kept: dict[tuple[str, int], Held] = {}
+    for key, slot in demand.held.items():
+        node = state.nodes.get(slot.node)
+        is_reachable = node is not None and node.phase in nodes.KEEPS_SLOTS
+        if key in demand.busy or (key in wanted and (is_reachable or key not in freed)):
+            kept[key] = slot
+        elif slot.first_port:
+            ports = tuple(range(slot.first_port, slot.first_port + slot.port_count))
+            state = nodes.rest_ports(state, slot.node, ports, until_ms=at.at_ms + PORT_REST_MS)
+    roles_held = {role for role, _ in kept}
+    demand = replace(
+        demand,
+        held=kept,
+        leaving={
+            role: want
+            for role, want in demand.leaving.items()
+            if role in roles_held and role not in demand.roles
+        },
+    )
+    if demand.phase is DemandPhase.RELEASING:
+        return _with_demand(state, demand) if kept else _without_demand(state, demand.job)
+    phase = DemandPhase.GRANTED if is_satisfied(demand) else DemandPhase.WAITING
+    return _with_demand(state, replace(demand, phase=phase))
+
+
+def _demand_moved(state: Admission, event: ev.DemandMoved, at: At) -> Admission | Ignore:
+    demand = state.demands.get(event.job)
+    if demand is None:
+        return Ignore("no longer wanted")
+    ignored = _checked(demand, event)
+    if ignored is not None:
+        return ignored
+    return _with_demand(state, replace(demand, priority=event.priority))
+
+
+def _demand_withdrawn(state: Admission, event: ev.DemandWithdrawn, at: At) -> Admission | Ignore:
+    demand = state.demands.get(event.job)
+    if demand is None:
+        return Ignore("already so")
+    ignored = _checked(demand, event)
+    if ignored is not None:
+        return ignored
+    withdrawn = replace(
+        demand,
+        phase=DemandPhase.RELEASING,
+        roles={},
+        busy=_members(event.busy),
+        leaving={**demand.leaving, **demand.roles},
+    )
+    return _shed(state, withdrawn, at)
+
+
+def _slot_freed(state: Admission, event: ev.SlotFreed, at: At) -> Admission | Ignore:
+    demand = state.demands.get(event.job)
+    if demand is None:
+        return Ignore("already so")
+    if (ignored := _checked(demand, event)) is not None:
+        return ignored
+    freed = _members(event.spans)
+    return _shed(state, replace(demand, busy=demand.busy - freed), at, freed=freed)
+
+
+def _capacity_changed(state: Admission, event: ev.CapacityChanged, at: At) -> Admission:
+    for demand in tuple(state.demands.values()):
+        if any(slot.node == event.node for slot in demand.held.values()):
+            state = _shed(state, demand, at)
+    return state
+
+
+def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admission | Ignore:
+    demand = state.demands[event.job]
+    if (ignored := _checked(demand, event)) is not None:
+        return ignored
+    held = dict(demand.held)
+    for place in event.places:
+        count = demand.roles[place.role].port_count
+        for offset in range(place.count):
+            port = place.first_port + offset * count if place.first_port else 0
+            old = held.get((place.role, place.first + offset))
+            if old is not None and old.first_port:
+                ports = tuple(range(old.first_port, old.first_port + old.port_count))
+                state = nodes.rest_ports(state, old.node, ports, until_ms=at.at_ms + PORT_REST_MS)
+            held[place.role, place.first + offset] = Held(place.node, port, event.generation, count)
+    return _with_demand(state, replace(demand, held=held, phase=DemandPhase.GRANTED))
+
+
+def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admission | Ignore:
+    demand = state.demands[event.job]
+    if (ignored := _checked(demand, event)) is not None:
+        return ignored
+    return _with_demand(
+        state,
+        replace(
+            demand,
+            phase=DemandPhase.RELEASING,
+            roles={},
+            leaving={**demand.leaving, **demand.roles},
+        ),
+    )
+
+
+def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Admission | Ignore:
+    demand = state.demands.get(event.job)
+    key = (event.role, event.index)
+    slot = demand.held.get(key) if demand is not None else None
+    if demand is None or slot is None:
+        return Ignore("already so")
+    want = demand.roles.get(event.role) or demand.leaving[event.role]
+    ports = (
+        tuple(range(slot.first_port, slot.first_port + slot.port_count)) if slot.first_port else ()
+    )
+    taken = Quarantined(
+        job=event.job,
+        role=event.role,
+        index=event.index,
+        attempt=event.attempt,
+        node=slot.node,
+        cpu_milli=want.cpu_milli,
+        memory_bytes=want.memory_bytes,
+        gpu=want.gpu,
+        ports=ports,
+    )
+    held = {one: place for one, place in demand.held.items() if one != key}
+    state = replace(state, quarantined=(*state.quarantined, taken))
+    return _shed(state, replace(demand, held=held, busy=demand.busy - {key}), at)
+
+
+def _quarantine_lifted(state: Admission, event: ev.QuarantineLifted, at: At) -> Admission | Ignore:
+    kept = tuple(
+        one
+        for one in state.quarantined
+        if (one.job, one.role, one.index, one.attempt)
+        != (event.job, event.role, event.index, event.attempt)
+    )
+    if len(kept) == len(state.quarantined):
+        return Ignore("already so")
+    return replace(state, quarantined=kept)
+
+
+def _job_noted(state: Admission, event: ev.JobNoted, at: At) -> Admission:
+    oldest_ms = at.at_ms - KEY_KEPT_MS
+    keys = {key: use for key, use in state.keys.items() if use.at_ms >= oldest_ms}
+    if event.key:
+        keys[event.namespace, event.key] = KeyUse(event.job, event.spec_digest, at.at_ms)
+    names = {**state.names, (event.namespace, event.name): event.job}
+    return replace(state, names=names, keys=keys)
+
+
+def _job_ended(state: Admission, event: ev.JobEnded, at: At) -> Admission | Ignore:
+    names = {key: uid for key, uid in state.names.items() if uid != event.job}
+    if len(names) == len(state.names):
+        return Ignore("already so")
+    return replace(state, names=names)
+
+
+def _job_forgotten(state: Admission, event: ev.JobForgotten, at: At) -> Admission:
+    kept = {uid: one for uid, one in state.tombstones.items() if one.until_ms > at.at_ms}
+    kept[event.job] = Tombstone(event.job, at.at_ms + event.keep_ms)
+    quarantined = tuple(one for one in state.quarantined if one.job != event.job)
+    return replace(state, tombstones=kept, quarantined=quarantined)
+
+
+def _term_began(state: Admission, event: ev.TermBegan, at: At) -> Admission:
+    return replace(state, terms=(*state.terms, (at.term, at.revision)))
+
+
+def _machine_wedged(state: Admission, event: ev.MachineWedged, at: At) -> Admission:
+    return replace(state, wedged={**state.wedged, event.machine: event.text})
+
+
+def _machine_unwedged(state: Admission, event: ev.MachineUnwedged, at: At) -> Admission | Ignore:
+    if event.machine not in state.wedged:
+        return Ignore("already so")
+    wedged = {key: text for key, text in state.wedged.items() if key != event.machine}
+    return replace(state, wedged=wedged)
+
+
+def _time_passed(state: Admission, event: TimePassed, at: At) -> Admission:
+    kept = {uid: one for uid, one in state.tombstones.items() if one.until_ms > at.at_ms}
+    return nodes.time_passed(replace(state, tombstones=kept), at)
+
+
+_APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
+    ev.DemandRaised: _demand_raised,
+    ev.DemandMoved: _demand_moved,
+    ev.DemandWithdrawn: _demand_withdrawn,
+    ev.SlotFreed: _slot_freed,
+    ev.CapacityChanged: _capacity_changed,
+    ev.DemandFitted: _demand_fitted,
+    ev.DemandEvicted: _demand_evicted,
+    ev.SlotQuarantined: _slot_quarantined,
+    ev.QuarantineLifted: _quarantine_lifted,
+    ev.JobNoted: _job_noted,
+    ev.JobEnded: _job_ended,
+    ev.JobForgotten: _job_forgotten,
+    ev.TermBegan: _term_began,
+    ev.MachineWedged: _machine_wedged,
+    ev.MachineUnwedged: _machine_unwedged,
+    TimePassed: _time_passed,
+    **nodes.APPLIERS,
+}
+
+
+def in_order(state: Admission) -> tuple[Demand, ...]:
+    """Return the demands that wait: by priority, then by age, then by uid."""
+    waiting = (one for one in state.demands.values() if one.phase is DemandPhase.WAITING)
+    return tuple(sorted(waiting, key=lambda one: (-one.priority, one.since_ms, one.job)))
+
+
+def settle(state: Admission, at_ms: int) -> ev.AdmissionEvent | None:
+    """Return the first demand that fits now, as DemandFitted.
+
+    A later demand may pass the first one only when it takes nothing that the first lacks. A demand
+    that the nodes known now could not hold even when empty delays nobody.
+    """
+    blocked: set[str] = set()
+    for demand in in_order(state):
+        if demand.job in state.wedged:
+            continue
+        if blocked & _takes(demand):
+            continue
+        places = fit(state, demand, at_ms=at_ms)
+        if places is not None:
+            return ev.DemandFitted(demand.job, places, demand.generation)
+        if not unfit_sentence(state, demand.roles.values()):
+            blocked |= _takes(demand)
+    return None
+
+
+def _takes(demand: Demand) -> set[str]:
+    """Return the names of what a demand takes any of; ports count, there may be too few."""
+    total = total_of(demand.roles.values())
+    return {name for name in total.__struct_fields__ if getattr(total, name)}
+
+
+def consequences(
+    before: Admission, after: Admission, event: ev.AdmissionEvent | TimePassed
+) -> tuple[Proposed, ...]:
+    """Return JobAdmitted for each demand that got something, JobEvicted and NodeDraining."""
+    found: list[Proposed] = []
+    for job, demand in after.demands.items():
+        old = before.demands.get(job)
+        if demand is old:
+            continue
+        if demand.phase is DemandPhase.GRANTED and (
+            old is None or old.phase is not DemandPhase.GRANTED or old.held is not demand.held
+        ):
+            places = _places(demand, {} if old is None else old.held)
+            if places:
+                found.append(Proposed(job, JobAdmitted(places, demand.generation)))
+    if isinstance(event, ev.DemandEvicted):
+        found.append(Proposed(event.job, JobEvicted(event.message)))
+    if isinstance(event, ev.DrainRequested):
+        found += [
+            Proposed(job, NodeDraining(event.node))
+            for job, demand in after.demands.items()
+            if any(slot.node == event.node for slot in demand.held.values())
+        ]
+    return tuple(found)
+
+
+def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Place, ...]:
+    """Return the slots that are new or moved, as runs."""
+    runs: list[Place] = []
+    for (role, index), slot in sorted(demand.held.items()):
+        if known.get((role, index)) == slot:
+            continue
+        last = runs[-1] if runs else None
+        count = slot.port_count
+        if (
+            last is not None
+            and (last.node, last.role, last.first + last.count) == (slot.node, role, index)
+            and (slot.first_port == 0) == (last.first_port == 0)
+            and (not slot.first_port or last.first_port + last.count * count == slot.first_port)
+        ):
+            runs[-1] = replace(last, count=last.count + 1)
+        else:
+            runs.append(Place(slot.node, role, index, 1, slot.first_port))
+    return tuple(runs)
+
+
+def plan(state: Admission) -> tuple[Command, ...]:
+    """Return what admission keeps in motion: its timer."""
+    at_ms = deadline_ms(state)
+    return (WakeAt("", at_ms),) if at_ms else ()
+
+
+def deadline_ms(state: Admission) -> int:
+    """Return when the next exclusion, port rest or tombstone ends; 0 none."""
+    times = [one.until_ms for one in state.tombstones.values()]
+    times += nodes.deadlines(state, is_waited_for=bool(in_order(state)))
+    return min(times, default=0)

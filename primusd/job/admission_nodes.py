@@ -1,0 +1,221 @@
+"""The nodes of admission: seen, away, excluded after faults, cordoned.
+
+Table: docs/state-machines.md §7.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from primusd.errors import NotFoundError, PhaseConflictError
+from primusd.job import admission_events as ev
+from primusd.job.admission_model import Admission, Fault, Node
+from primusd.job.machine import At, Ignore
+from primusd.job.phases import NodePhase
+from primusd.job.tables import ignored_reason, is_refused, parse_table
+
+FAULT_WINDOW_MS = 3_600_000
+FAULTS_TO_EXCLUDE = 2
+SAME_FAULT_MS = 60_000
+"""Infrastructure ends of one boot within this time count once."""
+EXCLUSION_MS = 30 * 60_000
+EXCLUSION_MAX_MS = 6 * 3_600_000
+
+KEEPS_SLOTS = frozenset({NodePhase.READY, NodePhase.EXCLUDED, NodePhase.CORDONED})
+"""A replica may run again in its slot there; on a node that is away it may not."""
+
+NODE_TABLE = parse_table("""
+                   | Ready         | Excluded   | Cordoned | Away
+NodeSeen           | =             | =          | =        | Ready, Excluded or Cordoned
+NodeWentAway       | Away          | Away       | Away     | · r
+NodeFaultCounted   | = or Excluded | =          | =        | =
+CordonRequested    | Cordoned      | Cordoned   | · a      | =
+DrainRequested     | Cordoned      | Cordoned   | =        | =
+UncordonRequested  | · a           | · a        | Ready    | =
+ForgiveRequested   | =             | Ready      | =        | =
+TimePassed         | =             | = or Ready | =        | · o
+""")
+
+
+def _node(state: Admission, name: str, event: object) -> Node | Ignore:
+    """Return the node an event is about, or the table's Ignore.
+
+    Raises:
+        NotFoundError: There is no such node.
+        PhaseConflictError: The cell is refused.
+    """
+    node = state.nodes.get(name)
+    if node is None:
+        known = ", ".join(sorted(state.nodes)) or "none yet"
+        raise NotFoundError(f"there is no node {name}; known: {known}")
+    kind = type(event).__name__
+    cell = NODE_TABLE.cell(kind, node.phase)
+    if is_refused(cell):
+        raise PhaseConflictError(
+            f"node {name} is {node.phase}: {kind} has no place there", phase=node.phase, event=kind
+        )
+    reason = ignored_reason(cell)
+    return node if reason is None else Ignore(reason)
+
+
+def _with(state: Admission, node: Node) -> Admission:
+    return replace(state, nodes={**state.nodes, node.name: node})
+
+
+def _moved(node: Node, phase: NodePhase, at: At) -> Node:
+    since_ms = node.since_ms if node.phase is phase else at.at_ms
+    return replace(node, phase=phase, since_ms=since_ms, changed_revision=at.revision)
+
+
+def _phase_when_present(node: Node, at: At) -> NodePhase:
+    if node.is_cordoned:
+        return NodePhase.CORDONED
+    return NodePhase.EXCLUDED if node.excluded_until_ms > at.at_ms else NodePhase.READY
+
+
+def _node_seen(state: Admission, event: ev.NodeSeen, at: At) -> Admission | Ignore:
+    old = state.nodes.get(event.node)
+    node = Node(
+        name=event.node,
+        launcher=event.launcher,
+        phase=NodePhase.READY,
+        since_ms=at.at_ms if old is None else old.since_ms,
+        boot_id=event.boot_id,
+        version=event.version,
+        cpu_milli=event.cpu_milli,
+        memory_bytes=event.memory_bytes,
+        gpu=event.gpu,
+        first_port=event.first_port,
+        last_port=event.last_port,
+        labels=event.labels,
+        changed_revision=at.revision,
+    )
+    if old is not None:
+        node = replace(
+            node,
+            phase=old.phase,
+            faults=old.faults,
+            excluded_until_ms=old.excluded_until_ms,
+            exclusions=old.exclusions,
+            resting_ports=old.resting_ports,
+            is_cordoned=old.is_cordoned,
+        )
+        node = _moved(node, _phase_when_present(node, at), at)
+        if replace(node, changed_revision=old.changed_revision) == old:
+            return Ignore("already so")
+    return _with(state, node)
+
+
+def _node_went_away(state: Admission, event: ev.NodeWentAway, at: At) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    return _with(state, _moved(node, NodePhase.AWAY, at))
+
+
+def _node_fault_counted(state: Admission, event: ev.NodeFaultCounted, at: At) -> Admission | Ignore:
+    if event.node not in state.nodes:
+        return Ignore("no longer wanted")
+    node = _node(state, event.node, event)
+    assert isinstance(node, Node)
+    oldest_ms = at.at_ms - FAULT_WINDOW_MS
+    faults = tuple(one for one in node.faults if one.at_ms >= oldest_ms)
+    if any(one.boot_id == event.boot_id and at.at_ms - one.at_ms < SAME_FAULT_MS for one in faults):
+        return Ignore("repeat")
+    faults = (*faults, Fault(at.at_ms, event.attempt, event.cause, event.boot_id))
+    node = replace(node, faults=faults, changed_revision=at.revision)
+    if (
+        node.phase is NodePhase.READY
+        and len(faults) >= FAULTS_TO_EXCLUDE
+        and _may_exclude_one_more(state)
+    ):
+        lasting_ms = min(EXCLUSION_MS << node.exclusions, EXCLUSION_MAX_MS)
+        node = replace(
+            _moved(node, NodePhase.EXCLUDED, at),
+            excluded_until_ms=at.at_ms + lasting_ms,
+            exclusions=node.exclusions + 1,
+            faults=(),
+        )
+    return _with(state, node)
+
+
+def _may_exclude_one_more(state: Admission) -> bool:
+    """Return whether at most a third of the nodes would be excluded with one more."""
+    excluded = sum(node.phase is NodePhase.EXCLUDED for node in state.nodes.values())
+    return 3 * (excluded + 1) <= len(state.nodes)
+
+
+def _cordon_requested(
+    state: Admission, event: ev.CordonRequested | ev.DrainRequested, at: At
+) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    phase = node.phase if node.phase is NodePhase.AWAY else NodePhase.CORDONED
+    return _with(state, replace(_moved(node, phase, at), is_cordoned=True))
+
+
+def _uncordon_requested(
+    state: Admission, event: ev.UncordonRequested, at: At
+) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    phase = node.phase if node.phase is NodePhase.AWAY else NodePhase.READY
+    return _with(state, replace(_moved(node, phase, at), is_cordoned=False))
+
+
+def _forgive_requested(state: Admission, event: ev.ForgiveRequested, at: At) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    phase = NodePhase.READY if node.phase is NodePhase.EXCLUDED else node.phase
+    forgiven = replace(_moved(node, phase, at), faults=(), excluded_until_ms=0, exclusions=0)
+    return _with(state, forgiven)
+
+
+APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
+    ev.NodeSeen: _node_seen,
+    ev.NodeWentAway: _node_went_away,
+    ev.NodeFaultCounted: _node_fault_counted,
+    ev.CordonRequested: _cordon_requested,
+    ev.DrainRequested: _cordon_requested,
+    ev.UncordonRequested: _uncordon_requested,
+    ev.ForgiveRequested: _forgive_requested,
+}
+
+
+def time_passed(state: Admission, at: At) -> Admission:
+    """Return the nodes with ended exclusions lifted and rested ports free again."""
+    return replace(state, nodes={name: _later(node, at) for name, node in state.nodes.items()})
+
+
+def _later(node: Node, at: At) -> Node:
+    """Return the node as of now; the same object when nothing of it changed."""
+    resting = {port: ms for port, ms in node.resting_ports.items() if ms > at.at_ms}
+    later = (
+        node if len(resting) == len(node.resting_ports) else replace(node, resting_ports=resting)
+    )
+    if later.phase is NodePhase.EXCLUDED and later.excluded_until_ms <= at.at_ms:
+        return _moved(later, NodePhase.READY, at)
+    return later
+
+
+def rest_ports(state: Admission, name: str, ports: tuple[int, ...], *, until_ms: int) -> Admission:
+    """Return admission with these ports of a node not given out until then."""
+    node = state.nodes.get(name)
+    if node is None or not ports:
+        return state
+    resting = {**node.resting_ports, **dict.fromkeys(ports, until_ms)}
+    return _with(state, replace(node, resting_ports=resting))
+
+
+def deadlines(state: Admission, *, is_waited_for: bool) -> list[int]:
+    """Return the journal times at which a node changes by itself."""
+    found: list[int] = []
+    for node in state.nodes.values():
+        if node.phase is NodePhase.EXCLUDED:
+            found.append(node.excluded_until_ms)
+        if node.resting_ports and is_waited_for:
+            found.append(min(node.resting_ports.values()))
+    return found
