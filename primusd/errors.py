@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Problem(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One thing that is wrong with what a person sent, as it appears in `errors` of problem+json."""
+    """One fault in what a person sent, as it appears in `errors` of problem+json."""
 
     path: str
     """Where in the document: `roles.worker.memroy`."""

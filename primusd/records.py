@@ -24,7 +24,9 @@ class Record(Struct, frozen=True, array_like=True):
     cause: int
     """Index in this entry of the record it follows from; -1: it came from outside."""
     by: str
-    """`uid:1000 (ann)`, `token:ci`, `executor`, `launcher:local`, `liveness`, `timer`, `settle`, `source`, `engine`."""
+    """`uid:1000 (ann)`, `token:ci`, `executor`, `launcher:local`, `liveness`, `timer`, `settle`,
+    `source`, `engine`, or the machine it is a consequence of: `job`, `stream`, `admission`.
+    """
     event: Event
 
 

@@ -1,4 +1,4 @@
-"""Commands: what `plan` may ask for. Imperatives; each is kept in motion until it is not planned."""
+"""Commands: what `plan` may ask for, kept in motion until it is not planned any more."""
 
 from msgspec import Struct
 

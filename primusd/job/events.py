@@ -89,7 +89,10 @@ class ForgetRequested(_Event, frozen=True):
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """A run of replicas on one node; replica `first + i` has ports from `first_port + i × ports`."""
+    """A run of replicas on one node.
+
+    Replica `first + i` has the ports from `first_port` + i times the role's number of ports.
+    """
 
     node: str
     role: str

@@ -12,8 +12,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from primusd.executor.protocol import Bootstrap
-from primusd.job.events import AttemptLaunched, AttemptVanished, AttemptWaiting, LaunchFailed
-from primusd.job.events import PreemptionNoticed
+from primusd.job.events import (
+    AttemptLaunched,
+    AttemptVanished,
+    AttemptWaiting,
+    LaunchFailed,
+    PreemptionNoticed,
+)
 from primusd.job.ids import AttemptId
 from primusd.job.spec import Resources
 
