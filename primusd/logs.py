@@ -1,0 +1,71 @@
+"""How primusd writes its own log: text on a terminal, else one JSON object a line.
+
+Every event name that the source uses stands in `EVENTS`; a test compares. A name is
+`noun.verb_past` and never changes once released, since people search for it.
+"""
+
+import logging
+import os
+from typing import TextIO
+
+import structlog
+
+EVENTS: frozenset[str] = frozenset()
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def configure(level: str, form: str, *, stream: TextIO) -> None:
+    """Set up the log of this process; a second call replaces the first, as SIGHUP wants it.
+
+    Args:
+        level: debug, info, warning or error.
+        form: text or json; "" takes text when the stream is a terminal.
+        stream: Where to; standard error for the daemon.
+    """
+    is_terminal = stream.isatty()
+    is_text = form == "text" or (form == "" and is_terminal)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: structlog.typing.Processor
+    if is_text:
+        colors = is_terminal and not os.environ.get("NO_COLOR")
+        renderer = structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="at")
+    else:
+        shared.append(structlog.processors.format_exc_info)
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    _configure_libraries(level, stream, shared, renderer)
+
+
+def _configure_libraries(
+    level: str,
+    stream: TextIO,
+    shared: list[structlog.typing.Processor],
+    renderer: structlog.typing.Processor,
+) -> None:
+    """Give what libraries log through `logging` the same form; below warning only when asked."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(_LEVELS[level] if level in ("debug", "error") else logging.WARNING)
