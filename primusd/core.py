@@ -8,7 +8,7 @@ step are one journal entry. Source: docs/state-machines.md §1.
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -123,13 +123,20 @@ def step(
     return Step(draft.world(), entry, tuple(answers), tuple(draft.touched))
 
 
-def replay(world: World, entry: Entry, *, skip: frozenset[str] = frozenset()) -> World:
+def replay(
+    world: World,
+    entry: Entry,
+    *,
+    skip: frozenset[str] = frozenset(),
+    covers: Mapping[str, int] = MappingProxyType({}),
+) -> World:
     """Return the world after an entry: its records are applied, nothing is derived again.
 
     Args:
         world: As of the entry before.
         entry: From the journal.
         skip: Jobs whose records are left alone, since one of them could not be applied.
+        covers: Machine to the revision that its snapshot holds already.
 
     Raises:
         ReplayError: A record could not be applied; it names the machine.
@@ -137,7 +144,7 @@ def replay(world: World, entry: Entry, *, skip: frozenset[str] = frozenset()) ->
     draft = _Draft(world, at_ms=entry.at_ms, term=entry.term, revision=entry.revision)
     for position, record in enumerate(entry.records):
         uid = job_of(record.machine)
-        if uid and uid in skip:
+        if (uid and uid in skip) or covers.get(record.machine, 0) >= entry.revision:
             continue
         try:
             draft.apply_record(record, position)

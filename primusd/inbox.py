@@ -1,0 +1,107 @@
+"""What waits for the next step: groups of proposals, each with someone to answer, or nobody."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import anyio
+
+from primusd.core import Answer, Rejected
+from primusd.datafeed.events import BeatReceived
+from primusd.errors import PrimusdError, TooManyRequestsError
+from primusd.records import Proposal
+
+PROPOSALS_PER_STEP_MAX = 256
+PROPOSALS_WAITING_MAX = 50_000
+"""10,000 executors that all report at once, five times over; beyond it the proposer hears 429."""
+
+
+class Waiting:
+    """Proposals that go into one step together, and the place of their answers."""
+
+    def __init__(self, proposals: Sequence[Proposal]) -> None:
+        self.proposals = tuple(proposals)
+        self.answers: tuple[Answer, ...] = ()
+        self._answered = anyio.Event()
+
+    @property
+    def is_beat(self) -> bool:
+        """Whether it holds nothing but data beats, which may linger."""
+        return all(isinstance(one.event, BeatReceived) for one in self.proposals)
+
+    def answer(self, answers: tuple[Answer, ...]) -> None:
+        """Let the proposer go on; the first answer counts."""
+        if not self.answers:
+            self.answers = answers
+            self._answered.set()
+
+    def fail(self, error: PrimusdError) -> None:
+        """Answer each proposal with the error."""
+        self.answer(tuple(Rejected(error) for _ in self.proposals))
+
+    async def wait(self) -> tuple[Answer, ...]:
+        """Return the answers once they are there."""
+        await self._answered.wait()
+        return self.answers
+
+
+class Inbox:
+    """A bounded queue of what waits."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Waiting] = deque()
+        self._count = 0
+        self._arrived = anyio.Event()
+
+    def put(self, waiting: Waiting) -> None:
+        """Add a group at the end.
+
+        Raises:
+            TooManyRequestsError: Too much waits already.
+        """
+        count = len(waiting.proposals)
+        assert 0 < count <= PROPOSALS_PER_STEP_MAX
+        if self._count + count > PROPOSALS_WAITING_MAX:
+            raise TooManyRequestsError(
+                f"{self._count} proposals wait for the journal already", hint="try again in 1 s"
+            )
+        self._queue.append(waiting)
+        self._count += count
+        self._arrived.set()
+
+    def put_back(self, groups: Sequence[Waiting]) -> None:
+        """Put groups that were taken in front again, in their order."""
+        self._queue.extendleft(reversed(groups))
+        self._count += sum(len(group.proposals) for group in groups)
+        if groups:
+            self._arrived.set()
+
+    def take(self) -> list[Waiting]:
+        """Return the next groups, at most PROPOSALS_PER_STEP_MAX proposals; empty: none waits."""
+        taken: list[Waiting] = []
+        room = PROPOSALS_PER_STEP_MAX
+        while self._queue and len(self._queue[0].proposals) <= room:
+            group = self._queue.popleft()
+            room -= len(group.proposals)
+            taken.append(group)
+        self._count -= PROPOSALS_PER_STEP_MAX - room
+        if not self._queue:
+            self._arrived = anyio.Event()
+        return taken
+
+    def only_beats(self) -> bool:
+        """Whether all that waits may linger."""
+        return all(group.is_beat for group in self._queue)
+
+    def fail_all(self, error: PrimusdError) -> None:
+        """Answer everything that waits with the error."""
+        while self._queue:
+            self._queue.popleft().fail(error)
+        self._count = 0
+        self._arrived = anyio.Event()
+
+    async def wait(self) -> None:
+        """Return when something waits."""
+        await self._arrived.wait()
+
+    def __len__(self) -> int:
+        return self._count

@@ -1,0 +1,100 @@
+"""Recovery: the world from snapshots and the entries after them, by replay alone.
+
+A record that raises condemns its job only: the job stays as it was before that entry, and its raw
+records are kept until a version of primusd loads them.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from primusd import core
+from primusd.core import Machine, World
+from primusd.datafeed.model import Stream
+from primusd.job.admission_model import Admission
+from primusd.job.model import Job
+from primusd.records import ADMISSION, Entry, job_of
+from primusd.state.journal import Loaded
+from primusd.state.snapshots import check_schema, decode_machine
+
+
+class Recovered(Struct, frozen=True):
+    """What a journal adds up to."""
+
+    world: World
+    wedged: Mapping[str, str]
+    """Jobs ("" admission) that raised, with what was raised."""
+    uncovered: Mapping[str, int]
+    """Machine to its oldest record that its snapshot does not cover."""
+
+
+def recover(loaded: Loaded) -> Recovered:
+    """Return the world that the journal holds.
+
+    Raises:
+        NewerSchemaError: A newer version wrote a part of it.
+        core.ReplayError: Admission itself cannot be loaded; every job hangs on it.
+    """
+    for entry in loaded.entries:
+        check_schema(entry.schema)
+    world, covers, wedged = _from_snapshots(loaded)
+    uncovered: dict[str, int] = {}
+    for entry in loaded.entries:
+        world = _replayed(world, entry, covers, wedged)
+        for record in entry.records:
+            if covers.get(record.machine, 0) < entry.revision:
+                uncovered.setdefault(record.machine, entry.revision)
+    return Recovered(world, wedged, uncovered)
+
+
+def _from_snapshots(loaded: Loaded) -> tuple[World, dict[str, int], dict[str, str]]:
+    """Return the machines as their snapshots have them, and what each covers."""
+    parts: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+    covers: dict[str, int] = {}
+    for key, snapshot in loaded.snapshots.items():
+        machine, _, part = key.partition("#")
+        parts[machine][part] = snapshot.body
+        if not part:
+            covers[machine] = snapshot.covers
+    machines: dict[str, Machine] = {}
+    wedged: dict[str, str] = {}
+    for machine, bodies in parts.items():
+        try:
+            machines[machine] = decode_machine(machine, bodies)
+        except (msgspec.MsgspecError, KeyError) as error:
+            text = f"the snapshot of {machine or 'admission'} cannot be read: {error}"
+            if machine == ADMISSION:
+                raise core.ReplayError(text, machine=machine) from error
+            wedged[job_of(machine)] = text
+    return _world(machines), covers, wedged
+
+
+def _world(machines: Mapping[str, Machine]) -> World:
+    admission = Admission()
+    jobs: dict[str, Job] = {}
+    streams: dict[str, Stream] = {}
+    for machine, value in machines.items():
+        match value:
+            case Admission():
+                admission = value
+            case Job():
+                jobs[machine] = value
+            case Stream():
+                streams[machine] = value
+    return World(admission, jobs, streams)
+
+
+def _replayed(
+    world: World, entry: Entry, covers: Mapping[str, int], wedged: dict[str, str]
+) -> World:
+    """Return the world after an entry; a job that raises is left as it was before it."""
+    while True:
+        try:
+            return core.replay(world, entry, skip=frozenset(wedged), covers=covers)
+        except core.ReplayError as error:
+            job = job_of(error.machine)
+            if not job:
+                raise
+            wedged[job] = error.message
