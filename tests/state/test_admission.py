@@ -16,6 +16,7 @@ from primusd.job.fitting import unfit_sentence
 from primusd.job.ids import Span
 from primusd.job.machine import At, Ignore
 from primusd.job.phases import DemandPhase, NodePhase
+from primusd.job.tables import Table
 
 GIB = 1 << 30
 PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
@@ -25,7 +26,9 @@ def at(now_ms: int = 1_000, revision: int = 1) -> At:
     return At(at_ms=now_ms, revision=revision, position=0, by="test")
 
 
-def seen(name: str = "n1", *, cpu: int = 4, memory: int = 8, gpu: int = 0, ports: int = 100):
+def seen(
+    name: str = "n1", *, cpu: int = 4, memory: int = 8, gpu: int = 0, ports: int = 100
+) -> ev.NodeSeen:
     return ev.NodeSeen(
         node=name,
         launcher="local",
@@ -39,13 +42,34 @@ def seen(name: str = "n1", *, cpu: int = 4, memory: int = 8, gpu: int = 0, ports
     )
 
 
-def raised(job: str, count: int, *, cpu: int = 1, gpu: int = 0, ports: int = 1, **more):
+def raised(
+    job: str,
+    count: int,
+    *,
+    cpu: int = 1,
+    gpu: int = 0,
+    ports: int = 1,
+    generation: int = 1,
+    priority: int = 50,
+    roles: tuple[ev.RoleDemand, ...] = (),
+    busy: tuple[Span, ...] = (),
+    ports_taken: tuple[tuple[str, int, int], ...] = (),
+) -> ev.DemandRaised:
     want = ev.RoleDemand("worker", (Span("worker", 0, count - 1),), cpu * 1000, GIB, gpu, ports)
-    known = {"generation": 1, "queue": "default", "priority": 50, "roles": (want,)}
-    return ev.DemandRaised(job=job, **{**known, **more})
+    return ev.DemandRaised(
+        job=job,
+        generation=generation,
+        queue="default",
+        priority=priority,
+        roles=roles or (want,),
+        ports_taken=ports_taken,
+        busy=busy,
+    )
 
 
-def drive(state: Admission, *events, now_ms: int = 1_000) -> tuple[Admission, list[JobAdmitted]]:
+def drive(
+    state: Admission, *events: ev.AdmissionEvent | TimePassed, now_ms: int = 1_000
+) -> tuple[Admission, list[JobAdmitted]]:
     """Apply events as core.step does, and return what was admitted."""
     admitted: list[JobAdmitted] = []
     for event in events:
@@ -82,7 +106,7 @@ def page_rows(first_column: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("table", "first"), [(DEMAND_TABLE, "Waiting"), (NODE_TABLE, "Ready")], ids=["demand", "node"]
 )
-def test_every_cell_of_the_table_is_as_the_page_has_it(table, first):
+def test_every_cell_of_the_table_is_as_the_page_has_it(table: Table, first: str) -> None:
     rows = {
         name: cells
         for name, cells in page_rows(first).items()
@@ -94,7 +118,7 @@ def test_every_cell_of_the_table_is_as_the_page_has_it(table, first):
         assert tuple(cells) == table.rows[name], name
 
 
-def test_gang_gets_all_its_slots_and_ports_at_once():
+def test_gang_gets_all_its_slots_and_ports_at_once() -> None:
     state, admitted = drive(Admission(), seen(), raised("j1", 3, ports=2))
 
     assert [one.places for one in admitted] == [(Place("n1", "worker", 0, 3, 20_000),)]
@@ -102,7 +126,7 @@ def test_gang_gets_all_its_slots_and_ports_at_once():
     assert state.demands["j1"].held["worker", 2].first_port == 20_004
 
 
-def test_second_gang_waits_and_gets_the_slots_when_the_first_is_gone():
+def test_second_gang_waits_and_gets_the_slots_when_the_first_is_gone() -> None:
     state, admitted = drive(Admission(), seen(cpu=3), raised("j1", 3), raised("j2", 3))
     assert len(admitted) == 1
     assert state.demands["j2"].phase is DemandPhase.WAITING
@@ -121,7 +145,7 @@ def test_second_gang_waits_and_gets_the_slots_when_the_first_is_gone():
     assert admitted[0].places[0].first_port == 20_003, "ports rest for 60 s after Gone"
 
 
-def test_job_that_takes_nothing_passes_one_that_waits():
+def test_job_that_takes_nothing_passes_one_that_waits() -> None:
     state, _ = drive(Admission(), seen(), raised("j1", 3), raised("j2", 3))
 
     free = ev.RoleDemand("worker", (Span("worker", 0, 0),), 0, 0, 0, 0)
@@ -130,7 +154,7 @@ def test_job_that_takes_nothing_passes_one_that_waits():
     assert len(admitted) == 1
 
 
-def test_job_that_could_never_fit_delays_nobody():
+def test_job_that_could_never_fit_delays_nobody() -> None:
     state, admitted = drive(
         Admission(), seen(gpu=1), raised("j1", 1, gpu=2), raised("j2", 1, gpu=1)
     )
@@ -140,7 +164,7 @@ def test_job_that_could_never_fit_delays_nobody():
     assert "2 GPUs" in unfit_sentence(state, state.demands["j1"].roles.values())
 
 
-def test_more_cpu_than_there_is_runs_when_nobody_else_holds_any():
+def test_more_cpu_than_there_is_runs_when_nobody_else_holds_any() -> None:
     state, admitted = drive(Admission(), seen(cpu=2), raised("j1", 3))
     assert len(admitted) == 1
 
@@ -150,7 +174,7 @@ def test_more_cpu_than_there_is_runs_when_nobody_else_holds_any():
     assert state.demands["j2"].phase is DemandPhase.WAITING
 
 
-def test_higher_priority_comes_first():
+def test_higher_priority_comes_first() -> None:
     state, _ = drive(Admission(), raised("low", 3), raised("high", 3, priority=90))
 
     _, admitted = drive(state, seen())
@@ -159,7 +183,7 @@ def test_higher_priority_comes_first():
     assert admission.in_order(state)[0].job == "high"
 
 
-def test_new_generation_keeps_the_slots_and_gets_new_ports():
+def test_new_generation_keeps_the_slots_and_gets_new_ports() -> None:
     state, _ = drive(Admission(), seen(), raised("j1", 2))
 
     state, admitted = drive(state, raised("j1", 2, generation=2, busy=(Span("worker", 0, 1),)))
@@ -167,7 +191,7 @@ def test_new_generation_keeps_the_slots_and_gets_new_ports():
     assert admitted == [JobAdmitted((Place("n1", "worker", 0, 2, 20_002),), 2)]
 
 
-def test_port_found_taken_is_set_aside_and_another_is_given_C65():
+def test_port_found_taken_is_set_aside_and_another_is_given_C65() -> None:
     state, _ = drive(Admission(), seen(), raised("j1", 2))
 
     state, admitted = drive(state, raised("j1", 2, ports_taken=(("worker", 1, 20_001),)))
@@ -176,7 +200,7 @@ def test_port_found_taken_is_set_aside_and_another_is_given_C65():
     assert state.nodes["n1"].resting_ports[20_001] == 1_000 + 600_000
 
 
-def test_twenty_jobs_on_one_host_never_share_a_port_C64():
+def test_twenty_jobs_on_one_host_never_share_a_port_C64() -> None:
     state, admitted = drive(
         Admission(), seen(cpu=64, memory=64), *(raised(f"j{n}", 2) for n in range(20))
     )
@@ -186,7 +210,7 @@ def test_twenty_jobs_on_one_host_never_share_a_port_C64():
     assert len(set(ports)) == 40
 
 
-def test_quarantined_slot_stays_taken_until_it_vanishes():
+def test_quarantined_slot_stays_taken_until_it_vanishes() -> None:
     state, _ = drive(Admission(), seen(gpu=1), raised("j1", 1, gpu=1))
 
     state, _ = drive(
@@ -203,7 +227,7 @@ def test_quarantined_slot_stays_taken_until_it_vanishes():
     assert state.quarantined == ()
 
 
-def test_freed_slot_of_a_node_that_is_away_goes_elsewhere():
+def test_freed_slot_of_a_node_that_is_away_goes_elsewhere() -> None:
     state, _ = drive(Admission(), seen("n1"), raised("j1", 2))
 
     state, _ = drive(state, ev.NodeWentAway("n1"), ev.SlotFreed("j1", (Span("worker", 0, 1),)))
@@ -213,7 +237,7 @@ def test_freed_slot_of_a_node_that_is_away_goes_elsewhere():
     assert [place.node for one in admitted for place in one.places] == ["n2"]
 
 
-def test_infrastructure_faults_exclude_a_node_but_never_more_than_a_third():
+def test_infrastructure_faults_exclude_a_node_but_never_more_than_a_third() -> None:
     names = ("n1", "n2", "n3")
     state, _ = drive(Admission(), *(seen(name) for name in names))
 
@@ -230,7 +254,7 @@ def test_infrastructure_faults_exclude_a_node_but_never_more_than_a_third():
     assert state.nodes["n1"].phase is NodePhase.READY
 
 
-def test_one_boot_counts_once_within_a_minute():
+def test_one_boot_counts_once_within_a_minute() -> None:
     state, _ = drive(Admission(), *(seen(name) for name in ("n1", "n2", "n3")))
 
     for number in range(5):
@@ -239,7 +263,7 @@ def test_one_boot_counts_once_within_a_minute():
     assert state.nodes["n1"].phase is NodePhase.READY
 
 
-def test_cordoned_node_gets_nothing_new_until_it_is_uncordoned():
+def test_cordoned_node_gets_nothing_new_until_it_is_uncordoned() -> None:
     state, _ = drive(Admission(), seen(), ev.CordonRequested("n1"), raised("j1", 1))
     assert state.demands["j1"].phase is DemandPhase.WAITING
 
@@ -248,7 +272,7 @@ def test_cordoned_node_gets_nothing_new_until_it_is_uncordoned():
     assert len(admitted) == 1
 
 
-def test_forgotten_job_leaves_a_tombstone_until_its_time():
+def test_forgotten_job_leaves_a_tombstone_until_its_time() -> None:
     state, _ = drive(Admission(), ev.JobForgotten("j1", keep_ms=500))
     assert "j1" in state.tombstones
 
@@ -257,7 +281,7 @@ def test_forgotten_job_leaves_a_tombstone_until_its_time():
     assert state.tombstones == {}
 
 
-def test_demand_of_a_job_that_releases_is_refused():
+def test_demand_of_a_job_that_releases_is_refused() -> None:
     state, _ = drive(Admission(), seen(), raised("j1", 1))
     state, _ = drive(state, ev.DemandWithdrawn("j1", (Span("worker", 0, 0),)))
 
@@ -265,7 +289,7 @@ def test_demand_of_a_job_that_releases_is_refused():
         admission.apply(state, raised("j1", 1), at())
 
 
-def test_key_is_forgotten_after_a_day_and_name_with_the_end():
+def test_key_is_forgotten_after_a_day_and_name_with_the_end() -> None:
     state, _ = drive(Admission(), ev.JobNoted("u1", "default", "mnist", "k1", "d1"))
     assert state.names["default", "mnist"] == "u1"
 
