@@ -248,7 +248,8 @@ def test_sockets_that_were_passed_are_found_by_name_and_kind(
     path = tmp_path / "primusd.sock"
     process = subprocess.Popen(
         ["systemd-socket-activate", "-l", str(path), "-l", f"127.0.0.1:{free_port()}",
-         "--fdname=api:page", "-E", "NOTIFY_SOCKET", "-E", "PYTHONPATH", sys.executable, "-c", ANSWER_ONCE],
+         "--fdname=api:page", "-E", "NOTIFY_SOCKET", "-E", "PYTHONPATH",
+         sys.executable, "-c", ANSWER_ONCE],
         env={
             "PATH": os.environ["PATH"],
             "NOTIFY_SOCKET": manager.getsockname(),
