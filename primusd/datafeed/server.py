@@ -3,7 +3,7 @@
 How the executor uses it (everything on its event loop's thread; nothing here blocks):
 
     server = FeedServer(order.feeds, directory=attempt_directory, attempt=attempt)
-    await tasks.start(server.run)            # binds `trainer.sock` (mode 0600), serves until cancelled
+    await tasks.start(server.run)            # binds trainer.sock (0600), serves until cancelled
     environment |= server.environment()      # PRIMUS_SOCKET, PRIMUS_STREAMS, PRIMUS_FEED
 
     server.trainer_starting(generation=start.generation)
@@ -12,15 +12,16 @@ How the executor uses it (everything on its event loop's thread; nothing here bl
     server.trainer_started(pid)
 
     await server.changed()                   # returns when a report should go at once
+    sent_at = server.clock()                 # when this report goes
     report = Report(feeds=server.reports(), progress=server.progress, …)
     server.orders(orders.feeds, sent_at=…, ttl_ms=orders.ttl_ms)
 
     server.stopping("preempted", grace_ms=30_000)   # tells the SDK; stdin stays open
     exit = Exit(positions=server.trainer_ended(code=0, signal=None), …)
 
-`sent_at` is the reading of `clock` at which the report that `Orders.report` names was sent (0.0 when
-it names none of this process). Leases are valid until `sent_at + 0.9 × ttl`; what a report said once
-(`bad`, `mapped`) is repeated until an answer covers it.
+`sent_at` of `orders` is what `server.clock()` said when the report that `Orders.report` names was
+sent; -1.0 when it names none of this process. Leases are valid until `sent_at` + 90 % of the ttl;
+what a report said once (`bad`, `mapped`) is repeated until an answer covers it.
 """
 
 import time
@@ -35,16 +36,23 @@ from primusd.executor.protocol import Checkpoint, FeedPlan, Progress
 from primusd.job.ids import AttemptId
 
 
+def boot_clock() -> float:
+    """Return seconds since boot; unlike the monotonic clock it counts a suspended host's sleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class FeedServer:
     """Reads the streams of one trainer and hands it their rows.
 
     Attributes:
+        clock: Seconds since the host's boot, time asleep counted in.
         ready: The trainer said `ready`.
         progress: What it last said of its progress; None before.
         checkpoint: Its newest whole checkpoint; None before.
         phase: The phase it says it is in, as `evaluation`; "" none.
     """
 
+    clock: Callable[[], float]
     ready: bool
     progress: Progress | None
     checkpoint: Checkpoint | None
@@ -56,7 +64,7 @@ class FeedServer:
         *,
         directory: Path,
         attempt: AttemptId,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         raise NotImplementedError
 

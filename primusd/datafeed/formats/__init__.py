@@ -1,0 +1,1 @@
+"""Formats: how a unit's bytes become rows, and what a position in it means."""

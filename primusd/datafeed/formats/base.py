@@ -1,0 +1,279 @@
+"""What a format must do: open a pinned unit and read any range of positions, block by block.
+
+Positions are the unit's own: bytes for text, rows for Parquet. A range [lo, hi) owns the records
+that *begin* in it, so any cut gives each record to exactly one side. Every block knows which
+positions it carries; a block is taken whole or up to a record boundary, never in between.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from primusd.datafeed.protocol import Unit
+from primusd.errors import PrimusdError
+
+if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
+    import numpy as np
+    import pyarrow as pa
+
+HEAD_BYTES = 64
+TRANSIENT_ERRNOS = frozenset(
+    {errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN}
+    | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ENFILE, errno.EMFILE, errno.ENOMEM}
+)
+
+
+class ReadError(PrimusdError):
+    """A range that cannot be read.
+
+    Attributes:
+        kind: `transient`, `data`, `changed` or `vanished`, as in `BadRange`.
+        lo: Where the bad positions begin; -1 the whole range that was asked for.
+        hi: Where they end; -1 as above.
+        head: The first bytes of the unit.
+    """
+
+    code = "Unreadable"
+
+    def __init__(
+        self, message: str, *, kind: str, lo: int = -1, hi: int = -1, head: bytes = b""
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.lo = lo
+        self.hi = hi
+        self.head = head
+
+
+class OpenFile:
+    """A descriptor that lives as long as somebody holds this object.
+
+    Pieces in a pipe look record boundaries up in their file long after its range was read, so no
+    single place knows when the last one is done.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows in memory, and the positions they come from."""
+
+    batch: "pa.RecordBatch"
+    lo: int
+    """Where the block begins; its first record may begin later."""
+    hi: int
+    """Where it ends; the next block of the range begins here."""
+    ends: "np.ndarray | None" = None
+    """Where the next record begins, for each row; None: one position a row."""
+    first: int = -1
+    """Where its first record begins; needed with `ends`."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return self.batch.num_rows
+
+    @property
+    def byte_count(self) -> int:
+        """What it takes of memory, about."""
+        return self.batch.get_total_buffer_size()
+
+    def position_after(self, row_count: int) -> int:
+        """Return the position once that many of its rows are taken."""
+        if row_count >= self.row_count:
+            return self.hi
+        if row_count <= 0:
+            return self.lo
+        if self.ends is None:
+            return self.lo + row_count
+        return min(int(self.ends[row_count - 1]), self.hi)
+
+    def rows_before(self, limit: int) -> int:
+        """Return how many of its records begin below the position `limit`."""
+        if limit >= self.hi or not self.row_count:
+            return self.row_count
+        if self.ends is None:
+            return max(0, limit - self.lo)
+        if limit <= self.first:
+            return 0
+        return 1 + int(self.ends[:-1].searchsorted(limit))
+
+    def part(self, first_row: int, row_count: int) -> "RowBlock":
+        """Return some of its rows, with their positions."""
+        last = first_row + row_count
+        lo = self.position_after(first_row)
+        return replace(
+            self,
+            batch=self.batch.slice(first_row, row_count),
+            lo=lo,
+            hi=self.position_after(last),
+            ends=None if self.ends is None else self.ends[first_row:last],
+            first=self.first if first_row == 0 else lo,
+        )
+
+    def up_to(self, limit: int) -> "RowBlock":
+        """Return the records that begin below `limit`; the block then ends there."""
+        if limit >= self.hi:
+            return self
+        return replace(self.part(0, self.rows_before(limit)), hi=max(limit, self.lo))
+
+
+@dataclass(frozen=True, slots=True)
+class PipeBlock:
+    """Whole records for a pipe: a span of a file, or bytes in memory."""
+
+    lo: int
+    hi: int
+    row_count: int
+    """Counted, or estimated where nobody looked at the bytes."""
+    locate: Callable[[int], int]
+    """The position once so many bytes left the pipe, rounded down to a record."""
+    file: "OpenFile | None" = None
+    """The file to splice from; None: only `data`."""
+    offset: int = 0
+    span_bytes: int = 0
+    data: bytes = b""
+    """What follows the span."""
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes go through the pipe."""
+        return self.span_bytes + len(self.data)
+
+
+class UnitFile(Protocol):
+    """An opened, pinned unit."""
+
+    @property
+    def end(self) -> int:
+        """The position after its last record."""
+        ...
+
+    @property
+    def row_count(self) -> int:
+        """Its rows; -1 unknown."""
+        ...
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Positions where a range is best cut, the last one its end; empty: anywhere."""
+        ...
+
+    def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
+        """Yield the records that begin in [lo, hi), without gaps from lo to hi.
+
+        Raises:
+            ReadError: The next block cannot be read; what was yielded stands.
+        """
+        ...
+
+    def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
+        """Yield the same records as bytes for a pipe.
+
+        Raises:
+            ReadError: As `rows`.
+        """
+        ...
+
+
+def open_pinned(unit: Unit) -> OpenFile:
+    """Return the unit's file, opened, which is the one that was listed.
+
+    Raises:
+        ReadError: It is gone, another one, or cannot be opened.
+    """
+    try:
+        file = OpenFile(os.open(unit.location, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise ReadError(
+            f"{unit.location} is gone since it was listed (host {os.uname().nodename})",
+            kind="vanished",
+        ) from None
+    except OSError as error:
+        raise read_error(unit, error) from error
+    check_pin(file, unit)
+    return file
+
+
+def check_pin(file: OpenFile, unit: Unit) -> None:
+    """Check that an opened file is still as it was listed.
+
+    Raises:
+        ReadError: Its size or its time of change is another.
+    """
+    found = os.fstat(file.fd)
+    if found.st_size != unit.byte_count:
+        text = f"it has {found.st_size} bytes and had {unit.byte_count}"
+    elif unit.pin and str(found.st_mtime_ns) != unit.pin:
+        text = "it was written again"
+    else:
+        return
+    raise ReadError(
+        f"{unit.location} changed since it was listed: {text}", kind="changed", head=head_of(file)
+    )
+
+
+def head_of(file: OpenFile) -> bytes:
+    """Return the first bytes of a file, none when they cannot be read."""
+    try:
+        return os.pread(file.fd, HEAD_BYTES, 0)
+    except OSError:
+        return b""
+
+
+def read_error(unit: Unit, error: OSError, *, head: bytes = b"") -> ReadError:
+    """Return what an OSError of a read means for the range."""
+    kind = "transient" if error.errno in TRANSIENT_ERRNOS else "data"
+    return ReadError(
+        f"{unit.location} cannot be read: {error.strerror or error}", kind=kind, head=head
+    )
+
+
+TEXT_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".log", ".lines")
+PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4", ".xz", ".zip")
+FORMATS = ("text", "parquet")
+
+
+def format_of_name(name: str) -> str:
+    """Return the format that a file's name tells; "" when it tells none."""
+    lower = name.lower()
+    if lower.endswith(PARQUET_SUFFIXES):
+        return "parquet"
+    return "text" if lower.endswith(TEXT_SUFFIXES) else ""
+
+
+def open_unit(unit: Unit, format_name: str, columns: tuple[str, ...]) -> UnitFile:
+    """Return the opened unit.
+
+    Args:
+        unit: As it was listed.
+        format_name: `text` or `parquet`; "" as the unit or its name says.
+        columns: Those to read; empty: all.
+
+    Raises:
+        ReadError: It cannot be opened, or is not of that format.
+    """
+    # Imported here: pyarrow starts threads, and the image that executors are forked from has none.
+    name = format_name or unit.options.get("format", "") or format_of_name(unit.location)
+    match name:
+        case "text":
+            from primusd.datafeed.formats.text import TextFile  # noqa: PLC0415
+
+            return TextFile(unit)
+        case "parquet":
+            from primusd.datafeed.formats.parquet import ParquetUnit  # noqa: PLC0415
+
+            return ParquetUnit(unit, columns)
+        case _:
+            head = head_of(open_pinned(unit))
+            raise ReadError(f"the name of {unit.location} tells no format", kind="data", head=head)

@@ -1,0 +1,1 @@
+"""Sources: where a stream's units come from."""
