@@ -15,6 +15,18 @@ class Problem(Struct, frozen=True, omit_defaults=True, rename="camel"):
     hint: str = ""
     """What to do: `did you mean resources.memory?`."""
 
+    def sentence(self) -> str:
+        """Return the problem in one line: `job.yaml:9:15: roles.a.memroy: …`."""
+        where = ": ".join(part for part in (self.at, self.path) if part)
+        allowed = self.allowed if isinstance(self.allowed, str) else ", ".join(self.allowed)
+        parts = (
+            f"found {self.found}" if self.found else "",
+            f"allowed: {allowed}" if allowed else "",
+            self.hint,
+        )
+        what = "; ".join(part for part in parts if part)
+        return ": ".join(part for part in (where, what) if part)
+
 
 class PrimusdError(Exception):
     """A mistake or a failure that is told to a person in one sentence.

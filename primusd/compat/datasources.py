@@ -1,0 +1,138 @@
+"""The inputManager of an original job file, as one stream."""
+
+from primusd.compat.draft import Draft
+from primusd.compat.original import Fields, Path
+
+_START_UP = ("GROUP_OFFSETS", "EARLIEST", "LATEST", "TIMESTAMP")
+_STARTS = {"GROUP_OFFSETS": "committed", "EARLIEST": "earliest", "LATEST": "latest"}
+
+
+def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
+    """Put the stream that all roles with input share."""
+    path: Path = ("data", stream)
+    draft.sources[path] = manager.path
+    sources: list[dict[str, object]] = []
+    framings: set[str] = set()
+    files = manager.message("fileConfig")
+    for index, one in enumerate(files.messages("inputs")):
+        source, framing = _file_source(one)
+        draft.sources[*path, "sources", index] = one.path
+        draft.sources[*path, "sources", index, "files"] = (*one.path, "spec")
+        sources.append(source)
+        framings.add(framing)
+    if manager.has("kafkaConfig"):
+        sources += _kafka_sources(manager.message("kafkaConfig"))
+    draft.put((*path, "sources"), sources, manager.path)
+    draft.put((*path, "format"), "text", manager.path)
+    # Without gracefulShutdown the original never waits for readers to finish what is left.
+    leftover = "fail" if manager.flag("gracefulShutdown") else "allow"
+    draft.put((*path, "leftover"), leftover, manager.at("gracefulShutdown"))
+    _framing(manager, framings, draft)
+    _stop_policy(files)
+    _work_preserve(manager)
+    files.report_rest()
+    manager.report_rest()
+
+
+def _file_source(one: Fields) -> tuple[dict[str, object], str]:
+    """Return a source, and how its records are framed on standard input."""
+    spec = one.message("spec")
+    folder, name = spec.text("pathPattern"), spec.text("namePattern")
+    if not folder:
+        spec.report.mistake(spec.at("pathPattern"), hint="pathPattern is missing")
+    # Without a scheme a path is local, since no Hadoop configuration says otherwise.
+    source: dict[str, object] = {"files": f"{folder.rstrip('/')}/{name}"}
+    markers = spec.texts("successMarkerPatterns")
+    if markers:
+        source["marker"] = markers[0] if len(markers) == 1 else markers
+    if spec.has("timeRange"):
+        source |= _time_range(spec.message("timeRange"))
+    framing = "raw" if spec.has("rawInput") else "lines"
+    for kind in ("textInput", "rawInput"):
+        spec.message(kind).report_rest()
+    if spec.has("customizedInput"):
+        spec.take("customizedInput")
+        spec.report.refuse(
+            spec.at("customizedInput"), "this build reads nothing through a class of the user's"
+        )
+    spec.report_rest()
+    one.report_rest()
+    return source, framing
+
+
+def _time_range(span: Fields) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for end in ("from", "to"):
+        moment = span.message(end)
+        if moment.has("now"):
+            moment.take("now")
+            found[end] = "now"
+        elif moment.has("dateHour"):
+            hour = moment.message("dateHour")
+            found[end] = f"{_date(hour)}T{hour.number('hour'):02d}"
+        elif moment.has("date"):
+            found[end] = _date(moment.message("date"))
+        moment.report_rest()
+    span.report_rest()
+    return found
+
+
+def _date(day: Fields) -> str:
+    digits = f"{day.number('date'):08d}"
+    return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
+
+
+def _kafka_sources(kafka: Fields) -> list[dict[str, object]]:
+    sources: list[dict[str, object]] = []
+    kafka.enum("kafkaMessageType", ("JSON", "PB"))
+    for topic in kafka.messages("topics"):
+        config = topic.pairs("config")
+        mode = topic.enum("kafkaStartUpMode", _START_UP)
+        start: object = _STARTS.get(mode) or topic.number("startUpTimestamp")
+        servers = config.get("bootstrap.servers", "").split(",")
+        source: dict[str, object] = {
+            "bootstrap": [server for server in servers if server],
+            "topic": topic.text("topic"),
+            "start": start,
+        }
+        if topic.text("consumerGroup"):
+            source["group"] = topic.text("consumerGroup")
+        topic.report_rest()
+        sources.append({"kafka": source})
+    kafka.report_rest()
+    return sources
+
+
+def _framing(manager: Fields, framings: set[str], draft: Draft) -> None:
+    if framings == {"raw", "lines"}:
+        manager.report.mistake(
+            manager.at("fileConfig"), hint="textInput and rawInput cannot share one pipe"
+        )
+    elif framings == {"raw"}:
+        for name, role in draft.roles().items():
+            if role.get("feed") == "stdin":
+                draft.put(("roles", name, "framing"), "raw", manager.at("fileConfig"))
+
+
+def _stop_policy(files: Fields) -> None:
+    policy = files.message("stopPolicy")
+    percent = policy.take("taskSuccessPercent")
+    if percent not in (None, 0, 100):
+        policy.report.note(
+            policy.at("taskSuccessPercent"), "has no effect: every row has to be accounted for"
+        )
+    policy.report_rest()
+    if files.take("sampleRate"):
+        files.report.refuse(files.at("sampleRate"), "this build does not sample rows yet")
+
+
+def _work_preserve(manager: Fields) -> None:
+    preserve = manager.message("workPreserve")
+    store = preserve.message("hdfsConfig")
+    if store.text("stagingDir"):
+        store.report.refuse(
+            store.at("stagingDir"),
+            "this build does not keep positions from one job to the next yet",
+        )
+    store.report_rest()
+    preserve.report_rest()

@@ -1,0 +1,80 @@
+"""The environment of a trainer, as far as it is known before it starts (docs/config.md §5)."""
+
+import json
+from collections.abc import Mapping
+
+from primusd.job.ids import AttemptId
+from primusd.job.spec import JobSpec, RoleSpec
+
+
+def environment(
+    spec: JobSpec,
+    attempt: AttemptId,
+    *,
+    cluster: str,
+    generation: int,
+    host: str,
+    ports: Mapping[str, int],
+    version: str,
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the job's variables of one attempt, those of primusd last.
+
+    The executor adds what only it knows: PRIMUS_SOCKET, PRIMUS_PEERS_FILE, PRIMUS_STOP_FILE,
+    PRIMUS_WORKDIR, PRIMUS_ACK_FD, TMPDIR, and the path of a fifo in PRIMUS_FEED.
+
+    Args:
+        spec: Of the job.
+        attempt: Of one of its replicas.
+        cluster: Name of the cluster.
+        generation: Of the gang, from 1.
+        host: As peers call the replica.
+        ports: By name, as allotted; one that is still 0 is left to the executor.
+        version: Of primusd.
+        extra: Variables of a framework or of the original; they win over the job's own.
+    """
+    role = spec.roles[attempt.role]
+    known = {name: ports[name] for name in role.ports if ports.get(name)}
+    return {
+        **role.env,
+        **(extra or {}),
+        "PRIMUS_JOB": spec.name,
+        "PRIMUS_JOB_UID": attempt.job,
+        "PRIMUS_NAMESPACE": spec.namespace,
+        "PRIMUS_CLUSTER": cluster,
+        "PRIMUS_ROLE": attempt.role,
+        "PRIMUS_INDEX": str(attempt.index),
+        "PRIMUS_REPLICA": attempt.replica,
+        "PRIMUS_ATTEMPT": str(attempt.attempt),
+        "PRIMUS_GENERATION": str(generation),
+        "PRIMUS_REPLICAS": str(role.replicas),
+        "PRIMUS_ROLES": _roles(spec),
+        "PRIMUS_HOST": host,
+        **port_variables(known),
+        **_feed(role),
+        "PRIMUS_VERSION": version,
+    }
+
+
+def port_variables(ports: Mapping[str, int]) -> dict[str, str]:
+    """Return PRIMUS_PORT, the first, and PRIMUS_PORTS, all by name; nothing without a port."""
+    if not ports:
+        return {}
+    return {
+        "PRIMUS_PORT": str(next(iter(ports.values()))),
+        "PRIMUS_PORTS": ",".join(f"{name}={number}" for name, number in ports.items()),
+    }
+
+
+def _roles(spec: JobSpec) -> str:
+    sizes = {name: role.replicas for name, role in spec.roles.items()}
+    return json.dumps(sizes, separators=(",", ":"))
+
+
+def _feed(role: RoleSpec) -> dict[str, str]:
+    """Return the streams by name, and how their rows come; a role without data has neither."""
+    if not role.data:
+        return {}
+    streams = ",".join(reading.stream for reading in role.data)
+    feed = {"sdk": "socket"}.get(role.feed, role.feed)
+    return {"PRIMUS_STREAMS": streams, "PRIMUS_FEED": feed}

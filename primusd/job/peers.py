@@ -1,0 +1,32 @@
+"""The peers document: who else is in the gang and where (docs/protocol.md §11)."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+
+class Member(Struct, frozen=True):
+    """A replica that is placed and has its ports."""
+
+    role: str
+    index: int
+    host: str
+    """As its peers call it."""
+    ports: Mapping[str, int]
+
+
+def peers_document(generation: int, members: Iterable[Member]) -> bytes:
+    """Return the document of a generation as JSON; the same members give the same bytes."""
+    roles: dict[str, list[dict[str, object]]] = {}
+    for member in sorted(members, key=lambda one: (one.role, one.index)):
+        roles.setdefault(member.role, []).append(
+            {"index": member.index, "host": member.host, "ports": dict(member.ports)}
+        )
+    return msgspec.json.encode({"generation": generation, "roles": roles}, order="deterministic")
+
+
+def peers_digest(document: bytes) -> str:
+    """Return the name of a document by its content, as orders carry it."""
+    return f"sha256:{hashlib.sha256(document).hexdigest()}"

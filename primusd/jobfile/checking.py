@@ -1,0 +1,381 @@
+"""A document into a job's spec: every default filled, everything wrong with it told at once."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from primusd.job.spec import (
+    REPLICAS_MAX,
+    JobSpec,
+    RoleSpec,
+    ShippedSpec,
+    StreamSpec,
+)
+from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.names import check_derived, check_job_name, check_label
+from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
+from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
+from primusd.jobfile.streams import is_url, read_stream
+
+API_VERSION = "primus/v1"
+JOB_FIELDS = (
+    "apiVersion",
+    "name",
+    "namespace",
+    "labels",
+    "queue",
+    "priority",
+    "preemptible",
+    "launcher",
+    "framework",
+    "schedule",
+    "after",
+    "files",
+    "defaults",
+    "roles",
+    "data",
+    "failure",
+    "budgets",
+    "hang",
+    "deadline",
+    "checkpoint",
+    "tune",
+    "runAs",
+    "original",
+)
+_DEEPER = (
+    "schedule.policy",
+    "schedule.placeTimeout",
+    "schedule.readyTimeout",
+    "schedule.replaceAfter",
+)
+LAUNCHERS = ("local", "kubernetes", "yarn")
+FRAMEWORKS = (
+    "none",
+    "torch",
+    "tensorflow-ps",
+    "tensorflow-multiworker",
+    "jax",
+    "mpi",
+    "xgboost",
+    "horovod",
+)
+POLICIES = ("gang", "ordered", "dynamic")
+# Fields of a role that are mappings and of which a role may give a part.
+_MERGED = ("resources", "env", "secrets", "restart", "budgets", "stop", "placement")
+FILES_MAX = 10_000
+LABELS_MAX = 64
+_LABEL_BYTES_MAX = 256
+NEVER = -1
+
+
+class ParseContext(Struct, frozen=True):
+    """What a job file is read against; all of it comes from the caller, nothing is looked up."""
+
+    base_dir: str = ""
+    """Absolute folder of the job file; relative data paths are made absolute below it, "" refuses
+    them."""
+    name: str = ""
+    """Name of the job in place of the file's; "" the file's."""
+    namespace: str = "default"
+    """Where the file names none."""
+    launcher: str = "local"
+    """Where the file names none."""
+
+
+class _Schedule(Struct, frozen=True):
+    policy: str = "gang"
+    roles: tuple[str, ...] = ()
+    place_timeout_ms: int = 600_000
+    ready_timeout_ms: int = 300_000
+    replace_after_ms: int = 300_000
+
+
+def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec:
+    """Return the spec of a document; where the findings have problems it is of no use.
+
+    Args:
+        findings: Where problems and warnings go.
+        root: The document's values, with `defaults` merged into its roles.
+        context: Names and folders that the document does not say.
+    """
+    section = Section(findings, (), root, JOB_FIELDS, deeper=_DEEPER)
+    section.choice("apiVersion", (API_VERSION,), API_VERSION)
+    roles = _roles(section)
+    data = _data(section, context)
+    schedule = _schedule(section, roles)
+    spec = JobSpec(
+        name=_name(section, context),
+        roles=roles,
+        namespace=_label(section, "namespace", context.namespace),
+        labels=_labels(section),
+        queue=section.text("queue", "default"),
+        priority=section.count("priority", 50, high=100),
+        launcher=section.choice("launcher", LAUNCHERS, context.launcher),
+        framework=section.choice("framework", FRAMEWORKS, "none"),
+        policy=schedule.policy,
+        gang_roles=schedule.roles,
+        place_timeout_ms=schedule.place_timeout_ms,
+        ready_timeout_ms=schedule.ready_timeout_ms,
+        replace_after_ms=schedule.replace_after_ms,
+        files=_files(section),
+        data=data,
+        budgets=read_budgets(section),
+        deadline_ms=section.duration_ms("deadline", 0, zero=False),
+        original=section.flag("original", default=False),
+    )
+    _check_job(findings, spec)
+    return spec
+
+
+def merge_defaults(findings: Findings, root: object) -> object:
+    """Return the document with `defaults` merged into every role, and note where each came from."""
+    if not is_mapping(root) or "defaults" not in root:
+        return root
+    Section(findings, ("defaults",), root["defaults"], ROLE_FIELDS, deeper=ROLE_DEEPER)
+    roles, defaults = root.get("roles"), root["defaults"]
+    if not is_mapping(roles) or not is_mapping(defaults):
+        return {key: value for key, value in root.items() if key != "defaults"}
+    merged: dict[str, object] = {}
+    for name, role in roles.items():
+        merged[name] = (
+            _merged(findings, ("roles", name), role, defaults) if is_mapping(role) else role
+        )
+    return {key: value for key, value in root.items() if key != "defaults"} | {"roles": merged}
+
+
+def _merged(
+    findings: Findings, path: Path, role: Mapping[str, object], defaults: Mapping[str, object]
+) -> dict[str, object]:
+    """Return a role with what it lacks; mappings of independent fields are merged by field."""
+    result = dict(role)
+    for key, value in defaults.items():
+        own = role.get(key)
+        if key not in role:
+            result[key] = value
+            findings.redirects[*path, key] = ("defaults", key)
+        elif key in _MERGED and is_mapping(own) and is_mapping(value):
+            result[key] = {**value, **own}
+            for inner in value:
+                if inner not in own:
+                    findings.redirects[*path, key, inner] = ("defaults", key, inner)
+    return result
+
+
+def _name(section: Section, context: ParseContext) -> str:
+    if context.name:
+        name = context.name
+    elif section.has("name"):
+        name = section.text("name")
+    else:
+        section.findings.add((), hint="name is missing: give the job one, as name: hello")
+        return ""
+    if name:
+        check_job_name(section.findings, name)
+    return name
+
+
+def _label(section: Section, key: str, default: str) -> str:
+    text = section.text(key, default)
+    if text:
+        check_label(section.findings, section.at(key), text)
+    return text
+
+
+def _labels(section: Section) -> Mapping[str, str]:
+    value = section.raw("labels")
+    if not section.has("labels"):
+        return {}
+    if not is_mapping(value) or len(value) > LABELS_MAX:
+        section.wrong("labels", f"a mapping of at most {LABELS_MAX} names to texts")
+        return {}
+    labels = Section(section.findings, section.at("labels"), value, tuple(value))
+    found = {key: labels.text(key, may_be_empty=True) for key in value}
+    for key, text in found.items():
+        if not key or len(key.encode()) > _LABEL_BYTES_MAX or len(text.encode()) > _LABEL_BYTES_MAX:
+            section.findings.add(
+                labels.at(key),
+                found=show_value(text),
+                allowed=f"a name that is not empty and a text, of at most {_LABEL_BYTES_MAX} bytes",
+            )
+    return found
+
+
+def _roles(section: Section) -> dict[str, RoleSpec]:
+    value = section.raw("roles")
+    if not is_mapping(value) or not value:
+        section.findings.add(
+            section.at("roles") if section.has("roles") else (),
+            found=show_value(value) if section.has("roles") else "",
+            allowed="a mapping of names to roles, as {worker: {replicas: 4, command: …}}",
+            hint="" if section.has("roles") else "roles is missing",
+        )
+        return {}
+    return {name: read_role(section.findings, name, role) for name, role in value.items()}
+
+
+def _data(section: Section, context: ParseContext) -> dict[str, StreamSpec]:
+    if not section.has("data"):
+        return {}
+    value = section.raw("data")
+    if not is_mapping(value):
+        section.wrong("data", "a mapping of names to streams, as {clicks: {sources: […]}}")
+        return {}
+    return {
+        name: read_stream(section.findings, name, stream, base_dir=context.base_dir)
+        for name, stream in value.items()
+    }
+
+
+def _schedule(section: Section, roles: Mapping[str, RoleSpec]) -> _Schedule:
+    if not section.has("schedule"):
+        return _Schedule()
+    fields = ("policy", "roles", "step", "placeTimeout", "readyTimeout", "replaceAfter")
+    found = Section(section.findings, section.at("schedule"), section.raw("schedule"), fields)
+    names = found.texts("roles")
+    for index, name in enumerate(names):
+        if name not in roles:
+            section.findings.add(
+                (*found.at("roles"), index),
+                found=show_value(name),
+                allowed=tuple(roles),
+                hint=nearest(name, roles),
+            )
+    default = _Schedule()
+    return _Schedule(
+        found.choice("policy", POLICIES, default.policy),
+        names,
+        found.duration_ms("placeTimeout", default.place_timeout_ms, zero=False),
+        found.duration_ms("readyTimeout", default.ready_timeout_ms, zero=False),
+        NEVER
+        if found.raw("replaceAfter") == "never"
+        else found.duration_ms("replaceAfter", default.replace_after_ms),
+    )
+
+
+def _files(section: Section) -> tuple[ShippedSpec, ...]:
+    """Return what is shipped, by path below the job file's folder or as it was sent."""
+    if not section.has("files"):
+        return ()
+    value = section.raw("files")
+    if not is_list(value) or len(value) > FILES_MAX:
+        section.wrong("files", f"a list of at most {FILES_MAX} paths")
+        return ()
+    found: dict[str, ShippedSpec] = {}
+    for index, one in enumerate(value):
+        path = (*section.at("files"), index)
+        shipped = _shipped(section.findings, path, one)
+        if shipped is None:
+            continue
+        if shipped.path in found:
+            section.findings.add(path, found=show_value(shipped.path), hint="given twice")
+        found[shipped.path] = shipped
+    return tuple(found.values())
+
+
+def _shipped(findings: Findings, path: Path, value: object) -> ShippedSpec | None:
+    fields = ("path", "digest", "bytes", "mode", "unpack")
+    section = Section(findings, path, {"path": value} if isinstance(value, str) else value, fields)
+    if isinstance(value, str):
+        # The path of the problem is that of the text, not of a field in it.
+        findings.redirects[*path, "path"] = path
+    written = section.text("path")
+    if not written or is_url(written):
+        return None
+    name = written.rstrip("/").removeprefix("./")
+    if not name or name.startswith(("/", "~")) or ".." in name.split("/"):
+        findings.add(
+            section.at("path"),
+            found=show_value(written),
+            allowed="a path below the job file's folder, without ..",
+            hint="for a folder of this host use workdir",
+        )
+        return None
+    digest = section.text("digest")
+    if digest and not _is_digest(digest):
+        section.wrong("digest", "sha256: and 64 hex digits")
+    return ShippedSpec(
+        name,
+        digest,
+        section.count("bytes", 0),
+        _mode(section),
+        section.flag("unpack", default=written.endswith("/")),
+    )
+
+
+def _is_digest(text: str) -> bool:
+    digits = text.removeprefix("sha256:")
+    return digits != text and len(digits) == 64 and set(digits) <= set("0123456789abcdef")
+
+
+def _mode(section: Section) -> int:
+    text = section.text("mode", "0644")
+    is_octal = 3 <= len(text) <= 4 and set(text) <= set("01234567")
+    if not is_octal:
+        section.wrong("mode", 'octal digits in quotes, as "0644"')
+    return int(text, 8) & 0o777 if is_octal else 0o644
+
+
+def _check_job(findings: Findings, spec: JobSpec) -> None:
+    """Note what is wrong between parts of a job that are right by themselves."""
+    total = sum(role.replicas for role in spec.roles.values())
+    if total > REPLICAS_MAX:
+        findings.add(
+            ("roles",), found=f"{total} replicas", allowed=f"at most {REPLICAS_MAX} in all"
+        )
+    if spec.name:
+        check_derived(findings, spec.name, [(r.name, r.replicas) for r in spec.roles.values()])
+    if spec.roles and all(role.success.kind == "never" for role in spec.roles.values()):
+        findings.add(
+            ("roles",),
+            found="success: never in every role",
+            hint="no role could ever make the job succeed; one needs all, any or percent",
+        )
+    for role in spec.roles.values():
+        _check_role(findings, spec, role)
+    read = {reading.stream for role in spec.roles.values() for reading in role.data}
+    for name in spec.data:
+        if name not in read:
+            findings.warn(("data", name), "no role reads it, so it is not opened and has no vote")
+
+
+def _check_role(findings: Findings, spec: JobSpec, role: RoleSpec) -> None:
+    path: Path = ("roles", role.name)
+    for reading in role.data:
+        if reading.stream not in spec.data:
+            findings.add(
+                (*path, "data"),
+                found=show_value(reading.stream),
+                allowed=tuple(spec.data) or "a stream that data describes",
+                hint=nearest(reading.stream, spec.data),
+            )
+    if role.workdir and spec.files:
+        findings.add(
+            (*path, "workdir"),
+            found=show_value(role.workdir),
+            hint="files are laid out in primusd's own folder; use either workdir or files",
+        )
+    if role.drain_ms and role.success.kind != "never":
+        findings.warn((*path, "drain"), "has no effect: only a role with success: never drains")
+    if role.feed == "stdin":
+        _check_stdin(findings, spec, role, path)
+
+
+def _check_stdin(findings: Findings, spec: JobSpec, role: RoleSpec, path: Path) -> None:
+    if not role.data:
+        findings.warn((*path, "feed"), "has no effect: the role reads no data")
+    if len(role.data) > 1:
+        findings.add(
+            (*path, "data"),
+            found=f"{len(role.data)} streams",
+            allowed="one stream, since there is one standard input",
+        )
+    for reading in role.data:
+        stream = spec.data.get(reading.stream)
+        if stream is not None and stream.format == "parquet":
+            findings.add(
+                (*path, "feed"),
+                found="stdin",
+                allowed="sdk for Parquet",
+                hint=f"{reading.stream} is Parquet, which has no lines to write to a pipe",
+            )

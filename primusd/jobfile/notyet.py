@@ -1,0 +1,225 @@
+"""What a job file may say and this build does not carry out: refused, never ignored."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.section import Findings, is_list, is_mapping
+from primusd.jobfile.streams import FORMATS, FORMATS_LATER, is_url
+
+_SYNCHRONOUS = "torch, tensorflow-ps, tensorflow-multiworker, jax, mpi, xgboost, horovod"
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
+_ENDINGS_LATER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".tfrecord", ".arrow", ".feather")
+
+
+class NotYet(Struct, frozen=True):
+    """A row of the table: where, for which values, and what people are told."""
+
+    field: str
+    """Pattern of a path; `*` stands for any one key or index."""
+    values: str
+    """The values refused, in words; "" any."""
+    sentence: str
+    holds: Callable[[object], bool] = bool
+    """Whether a value is one of these."""
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+def _one_of(*names: str) -> Callable[[object], bool]:
+    return lambda value: value in names
+
+
+def _other_than(*known: object) -> Callable[[object], bool]:
+    return lambda value: value not in known
+
+
+def _is_elastic(value: object) -> bool:
+    return is_mapping(value) and value.get("min") != value.get("max")
+
+
+def _is_remote(value: object) -> bool:
+    return isinstance(value, str) and is_url(value)
+
+
+def _has_template(value: object) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+def _ends(endings: tuple[str, ...]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value.lower().endswith(endings)
+
+
+TABLE: tuple[NotYet, ...] = (
+    NotYet("after", "", "this build does not wait for other jobs yet", _always),
+    NotYet("checkpoint", "", "this build does not keep checkpoints yet", _always),
+    NotYet(
+        "data.*.badFraction", "", "this build counts bad rows (badRows), no fraction yet", _always
+    ),
+    NotYet(
+        "data.*.delivery",
+        "exactlyOnce, atMostOnce",
+        "this build delivers atLeastOnce only",
+        _one_of("exactlyOnce", "atMostOnce"),
+    ),
+    NotYet(
+        "data.*.format",
+        ", ".join(FORMATS_LATER),
+        f"this build reads {' and '.join(FORMATS)} only; text gives lines as they are",
+        _one_of(*FORMATS_LATER),
+    ),
+    NotYet("data.*.mixing", "", "this build reads sources one after the other only", _always),
+    NotYet(
+        "data.*.order",
+        "unit, strict",
+        "this build promises no order of rows yet",
+        _one_of("unit", "strict"),
+    ),
+    NotYet("data.*.outOfRange", "", "this build reads no Kafka yet", _always),
+    NotYet("data.*.shuffle", "", "this build does not shuffle rows yet", _always),
+    NotYet(
+        "data.*.sources.*.files",
+        "a URL (hdfs:, s3:, https:, …)",
+        "this build reads local files only",
+        _is_remote,
+    ),
+    NotYet(
+        "data.*.sources.*.files",
+        "{{YYYY}}, {{MM}}, {{DD}}, {{HH}}",
+        "this build does not expand folders by time yet",
+        _has_template,
+    ),
+    NotYet(
+        "data.*.sources.*.files",
+        ", ".join(_PACKED),
+        "this build reads no compressed text yet",
+        _ends(_PACKED),
+    ),
+    NotYet("data.*.sources.*.from", "", "this build has no time ranges yet", _always),
+    NotYet("data.*.sources.*.kafka", "", "this build reads no Kafka yet", _always),
+    NotYet("data.*.sources.*.marker", "", "this build does not wait for marker files yet", _always),
+    NotYet(
+        "data.*.sources.*.missing",
+        "anything but fail",
+        "this build does not wait for files that are missing",
+        _other_than("fail"),
+    ),
+    NotYet("data.*.sources.*.to", "", "this build has no time ranges yet", _always),
+    NotYet(
+        "data.*.sources.*.weight", "", "this build reads sources one after the other only", _always
+    ),
+    NotYet("data.*.sources.*.zone", "", "this build has no time ranges yet", _always),
+    NotYet(
+        "data.*.until",
+        "anything but end",
+        "in this build every stream ends with its files",
+        _other_than("end"),
+    ),
+    NotYet("failure", "any rule", "this build has no failure rules yet"),
+    NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
+    NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
+    NotYet(
+        "framework",
+        _SYNCHRONOUS,
+        "this build sets up no framework yet; the addresses are in PRIMUS_PEERS_FILE",
+        _other_than("none"),
+    ),
+    NotYet("hang", "", "this build does not look for hung trainers yet", _always),
+    NotYet(
+        "launcher",
+        "kubernetes, yarn",
+        "this build has the local launcher only",
+        _one_of("kubernetes", "yarn"),
+    ),
+    NotYet("preemptible", "", "this build preempts no job, so the field has no effect", _always),
+    NotYet(
+        "queue",
+        "anything but default",
+        "this build has one queue, called default",
+        _other_than("default"),
+    ),
+    NotYet("roles.*.dependsOn", "", "in this build all roles start together", _always),
+    NotYet(
+        "roles.*.feed",
+        "fifo",
+        "this build feeds trainers by sdk or stdin only",
+        _one_of("fifo"),
+    ),
+    NotYet(
+        "roles.*.framing",
+        "lines0, len32, arrow-stream",
+        "this build frames stdin as lines or raw only",
+        _one_of("lines0", "len32", "arrow-stream"),
+    ),
+    NotYet("roles.*.image", "", "the local launcher runs no images", _always),
+    NotYet("roles.*.placement", "", "this build has no placement rules yet", _always),
+    NotYet(
+        "roles.*.replicas",
+        "min and max that differ",
+        "this build does not change the number of replicas; give one number",
+        _is_elastic,
+    ),
+    NotYet("roles.*.secrets", "", "this build keeps no secrets yet", _always),
+    NotYet("runAs", "", "trainers run as the user of the node", _always),
+    NotYet(
+        "schedule.policy",
+        "ordered, dynamic",
+        "this build starts all replicas of a gang together (gang) only",
+        _one_of("ordered", "dynamic"),
+    ),
+    NotYet("schedule.step", "", "it belongs to the policy ordered, which has to come yet", _always),
+    NotYet("tune", "any setting", "this build does not tune yet"),
+)
+
+
+def note_not_yet(findings: Findings, root: object) -> bool:
+    """Note each part of a document that a row of the table refuses; return whether any did.
+
+    Args:
+        findings: Where to.
+        root: The job file's values, with `defaults` merged into its roles.
+    """
+    found = False
+    for row in TABLE:
+        for path, value in _matches(root, tuple(row.field.split(".")), ()):
+            if row.holds(value):
+                findings.add(path, found=show_value(value), hint=row.sentence)
+                found = True
+    return found
+
+
+def not_yet_page() -> str:
+    """Return the page for `docs/` that lists the table; a test compares it."""
+    lines = [
+        "# Not yet",
+        "",
+        "What a job file may say by [its schema](jobspec.md) and this build does not carry out. "
+        "A submit that asks for any of it",
+        "is refused with code `NotYet` and the sentence given here; nothing of it is ignored. "
+        "Made from `primusd/jobfile/notyet.py`",
+        "by `pytest tests/docs/test_not_yet_page.py --rewrite`.",
+        "",
+        "| field | refused | the sentence |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{row.field}` | {row.values or 'whatever it says'} | {row.sentence} |" for row in TABLE
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _matches(value: object, pattern: tuple[str, ...], path: Path) -> Iterator[tuple[Path, object]]:
+    """Yield each value whose path has the pattern."""
+    if not pattern:
+        yield path, value
+        return
+    first, rest = pattern[0], pattern[1:]
+    if is_mapping(value):
+        for key in value if first == "*" else ([first] if first in value else []):
+            yield from _matches(value[key], rest, (*path, key))
+    elif is_list(value) and first == "*":
+        for index, inner in enumerate(value):
+            yield from _matches(inner, rest, (*path, index))

@@ -1,0 +1,179 @@
+"""The `data` part of a job file."""
+
+import posixpath
+import re
+
+from primusd.job.spec import Source, Split, StreamSpec
+from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.names import check_label
+from primusd.jobfile.section import Findings, Section, is_list
+
+STREAM_FIELDS = (
+    "sources",
+    "format",
+    "columns",
+    "split",
+    "epochs",
+    "shuffle",
+    "delivery",
+    "until",
+    "order",
+    "leftover",
+    "onBad",
+    "badRows",
+    "badFraction",
+    "window",
+    "outOfRange",
+    "mixing",
+)
+SOURCE_FIELDS = ("files", "kafka", "from", "to", "zone", "marker", "missing", "weight")
+FORMATS = ("text", "parquet")
+# Known words whose time has not come; see notyet.py.
+FORMATS_LATER = ("raw", "records", "tfrecord", "arrow", "jsonl", "csv")
+# Every other ending leaves the format to be said.
+FORMAT_OF_ENDING = {".txt": "text", ".log": "text", ".text": "text", ".parquet": "parquet"}
+SOURCES_MAX = 10_000
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/", re.ASCII)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a path names its scheme; `file:` does not count."""
+    return _URL.match(text) is not None and not text.startswith("file:/")
+
+
+def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) -> StreamSpec:
+    """Return a stream with its defaults; what is wrong goes to the findings.
+
+    Args:
+        findings: Where to.
+        name: As in the job file.
+        value: Its part of the document.
+        base_dir: Relative paths are made absolute below it; "" refuses them.
+    """
+    path: Path = ("data", name)
+    check_label(findings, path, name, of_key=True)
+    section = Section(findings, path, value, STREAM_FIELDS, deeper=("sources.files",))
+    sources = _sources(section, base_dir)
+    on_bad = section.choice("onBad", ("fail", "skipRecord", "deadLetter"), "fail")
+    form = _format(section, sources)
+    return StreamSpec(
+        name=name,
+        sources=sources,
+        format=form,
+        columns=_columns(section, form),
+        split=_split(section, form),
+        epochs=section.count("epochs", 1, low=1, high=1_000_000),
+        delivery=section.choice(
+            "delivery", ("atLeastOnce", "exactlyOnce", "atMostOnce"), "atLeastOnce"
+        ),
+        leftover=section.choice("leftover", ("fail", "allow"), "fail"),
+        on_bad=on_bad,
+        bad_rows=_bad_rows(section, on_bad),
+        window_ms=section.duration_ms("window", 10_000, zero=False),
+        order=section.choice("order", ("any", "unit", "strict"), "any"),
+    )
+
+
+def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
+    value = section.raw("sources")
+    if not is_list(value) or not value or len(value) > SOURCES_MAX:
+        hint = "" if section.has("sources") else "sources is missing"
+        section.findings.add(
+            section.at("sources") if section.has("sources") else section.path,
+            found=show_value(value) if section.has("sources") else "",
+            allowed=f"a list of 1 to {SOURCES_MAX} sources, as [{{files: data/*.parquet}}]",
+            hint=hint,
+        )
+        return ()
+    found: list[Source] = []
+    for index, one in enumerate(value):
+        source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
+        if source.has("files"):
+            found.append(Source(_files(source, base_dir)))
+        elif source.fields and not source.has("kafka"):
+            section.findings.add(source.path, hint="files is missing: a path, a folder or a glob")
+    return tuple(found)
+
+
+def _files(source: Section, base_dir: str) -> str:
+    """Return an absolute path, or the URL as it is."""
+    written = source.text("files")
+    if not written or is_url(written):
+        return written
+    path = re.sub(r"^file:/+", "/", written)
+    if path.startswith("~"):
+        source.wrong("files", "a path without ~, written in full")
+        return ""
+    if not path.startswith("/"):
+        if not base_dir:
+            source.wrong(
+                "files",
+                "an absolute path",
+                "primusctl makes it absolute, from the job file's folder",
+            )
+            return ""
+        path = posixpath.join(base_dir, path)
+    # A folder keeps its slash: it says that a folder is meant.
+    slash = "/" if path.endswith("/") and path.strip("/") else ""
+    return "/" + posixpath.normpath(path).lstrip("/") + slash
+
+
+def _format(section: Section, sources: tuple[Source, ...]) -> str:
+    """Return the format that was said, else the one that all file names tell."""
+    if section.has("format"):
+        return section.choice("format", (*FORMATS, *FORMATS_LATER), "text")
+    told = {_told(source.files) for source in sources if source.files}
+    if len(told) == 1 and "" not in told:
+        return told.pop()
+    if len(told) > 1 and "" not in told:
+        section.findings.add(
+            section.path, hint="its sources differ in format; put them into two streams"
+        )
+    elif told:
+        section.findings.add(
+            section.path,
+            allowed=FORMATS,
+            hint="format is missing: it cannot be told from the file names",
+        )
+    return "text"
+
+
+def _told(files: str) -> str:
+    name = files.rpartition("/")[2].lower()
+    return next((form for end, form in FORMAT_OF_ENDING.items() if name.endswith(end)), "")
+
+
+def _columns(section: Section, form: str) -> tuple[str, ...]:
+    columns = section.texts("columns")
+    if columns and form == "text":
+        section.wrong("columns", "columns of Parquet", "lines of text have none")
+    return columns
+
+
+def _split(section: Section, form: str) -> Split:
+    if not section.has("split"):
+        return Split()
+    split = Section(section.findings, section.at("split"), section.raw("split"), ("rows", "bytes"))
+    if split.has("rows") and split.has("bytes"):
+        section.wrong("split", "rows or bytes, not both")
+    if split.has("rows") and form == "text":
+        split.wrong("rows", "bytes, as 64Mi", "text is cut by bytes, at the next line")
+    return Split(split.count("rows", 0, low=1), split.byte_count("bytes", 0, zero=False))
+
+
+def _bad_rows(section: Section, on_bad: str) -> int:
+    """Return how many bad rows are forgiven; -1 any number."""
+    if section.raw("badRows") == "any":
+        return -1
+    if not section.has("badRows"):
+        if on_bad == "skipRecord":
+            section.findings.warn(
+                section.at("onBad"),
+                "without badRows the first bad record still fails the stream; say badRows: 100, "
+                "or badRows: any",
+            )
+        return -1 if on_bad == "deadLetter" else 0
+    count = section.count("badRows", 0)
+    if on_bad == "fail" and count:
+        section.findings.warn(section.at("badRows"), "has no effect while onBad is fail")
+    return count
