@@ -71,8 +71,9 @@ bench: setup
 soak: setup
 	@$(BIN)/python -m pytest -m soak --timeout 7200
 
+# Writes the pages that are made from code and tests anew, and checks all others.
 docs: setup
-	@$(BIN)/python -m pytest -q tests/docs
+	@$(BIN)/python -m pytest -q tests/docs --rewrite
 
 # After a change of the dependencies in pyproject.toml. Nothing in the result names an address.
 requirements: setup

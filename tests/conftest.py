@@ -13,6 +13,11 @@ settings.load_profile("project")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the pages and golden files made from code anew",
+    )
+    parser.addoption(
         "--costs", default="", help="file of `name ok|FAILED milliseconds` of the parts run before"
     )
 
