@@ -1,0 +1,49 @@
+"""What the HTTP application is built around: the daemon's parts, made once at its start."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from primusd.api.auth import Access
+from primusd.clock import Clock
+from primusd.config import Loaded
+from primusd.engine import Engine
+from primusd.launchers.base import Launcher
+from primusd.state.archive import Archive
+from primusd.sweep import Strays
+from primusd.views.live import NOTHING_LIVE, Live
+from primusd.watch import Watch
+
+
+class Context(Struct, frozen=True):
+    """The daemon's parts, as the application sees them."""
+
+    engine: Engine
+    watch: Watch
+    config: Callable[[], Loaded]
+    """The configuration in force; SIGHUP replaces it."""
+    access: Callable[[], Access]
+    """Who may come in over TCP; SIGHUP replaces it."""
+    clock: Clock
+    cluster_id: str
+    secret: bytes
+    """Of the cluster: keys of jobs and nodes are made from it."""
+    version: str
+    started_ms: int
+    """Wall clock."""
+    state: Path
+    blobs: Path
+    """Files by content: `<blobs>/sha256/<hex>`."""
+    archive: Archive
+    launchers: Mapping[str, Launcher]
+    strays: Strays
+    """What launchers list and the store does not know."""
+    heads: tuple[str, ...]
+    """Addresses of this daemon as executors and nodes on this host dial it."""
+    live: Callable[[], Live] = lambda: NOTHING_LIVE
+    """What the edges know and the journal does not."""
+    is_healthy: Callable[[], bool] = lambda: True
+    """Whether the loop turns; `/healthz`."""
+    pid: int = os.getpid()

@@ -1,0 +1,176 @@
+"""The archive: entries that the journal no longer needs, one file a day, for `history` and replay.
+
+A file is a sequence of zstd frames (RFC 8878); `zstd -dc FILE` gives msgpack arrays of entries, one
+behind the other. Before each frame stands a skippable frame with its length and revisions, so that
+a reader leaps over what it does not want, and a frame that a crash cut short is found and cut off.
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import zstandard
+from msgspec import Struct
+
+from primusd.records import Entry, job_of
+
+SUFFIX = ".zst"
+LEVEL = 3
+FRAME_ENTRIES_MAX = 512
+_DAY_MS = 86_400_000
+_SKIPPABLE_MAGIC = 0x184D2A50
+_HEADER = struct.Struct("<IIIQQ")
+"""Magic, size of what follows, length of the data frame, its first and last revision."""
+_HEADER_BODY_BYTES = _HEADER.size - 8
+_DECOMPRESSED_BYTES_MAX = 1 << 30
+_ARRAY_32 = struct.Struct(">BI")
+_decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+class _Frame(Struct, frozen=True):
+    start: int
+    """Of the compressed data, behind the header."""
+    byte_count: int
+    first: int
+    last: int
+
+
+class ArchivedEntry(Struct, frozen=True):
+    """An entry as the journal stored it."""
+
+    revision: int
+    at_ms: int
+    body: bytes
+
+
+class Archive:
+    """A folder of daily files. Its methods block: they run in a worker thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._last_revision = -1
+
+    def append(self, entries: Sequence[ArchivedEntry]) -> None:
+        """Add entries behind all others and wait until they are on disk; repeats are left out.
+
+        Raises:
+            OSError: They could not be written; the files are as they were.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._last_revision < 0:
+            self._last_revision = max(
+                (frame.last for path in self.files() for frame in _frames(path)), default=0
+            )
+        new = [one for one in entries if one.revision > self._last_revision]
+        for first in range(0, len(new), FRAME_ENTRIES_MAX):
+            self._append_some(new[first : first + FRAME_ENTRIES_MAX])
+
+    def _append_some(self, entries: Sequence[ArchivedEntry]) -> None:
+        by_day: dict[str, list[ArchivedEntry]] = {}
+        for entry in entries:
+            by_day.setdefault(_day(entry.at_ms), []).append(entry)
+        for day, some in by_day.items():
+            data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(
+                _joined([one.body for one in some])
+            )
+            header = _HEADER.pack(
+                _SKIPPABLE_MAGIC,
+                _HEADER_BODY_BYTES,
+                len(data),
+                some[0].revision,
+                some[-1].revision,
+            )
+            _append_durably(self.folder / f"{day}{SUFFIX}", header + data)
+            self._last_revision = some[-1].revision
+
+    def read(self, from_revision: int = 0, *, job: str = "") -> Iterator[Entry]:
+        """Yield the entries from a revision on, oldest first, each once.
+
+        Args:
+            from_revision: Of the first one wanted.
+            job: Only entries that have a record of this job or its streams; "" all.
+        """
+        decompressor = zstandard.ZstdDecompressor()
+        for path in self.files():
+            data = path.read_bytes()
+            for frame in _frames(path):
+                if frame.last < from_revision:
+                    continue
+                body = decompressor.decompress(
+                    data[frame.start : frame.start + frame.byte_count],
+                    max_output_size=_DECOMPRESSED_BYTES_MAX,
+                )
+                for entry in _decode_entries(body):
+                    if entry.revision >= from_revision:
+                        from_revision = entry.revision + 1
+                        if not job or any(job_of(one.machine) == job for one in entry.records):
+                            yield entry
+
+    def prune(self, *, now_ms: int, keep_ms: int, bytes_max: int) -> tuple[Path, ...]:
+        """Remove the oldest files that are too old or too much, never today's; return them."""
+        oldest_day = _day(now_ms - keep_ms)
+        files = [path for path in self.files() if path.stem != _day(now_ms)]
+        byte_count = sum(path.stat().st_size for path in self.files())
+        removed = []
+        for path in files:
+            if path.stem >= oldest_day and byte_count <= bytes_max:
+                break
+            byte_count -= path.stat().st_size
+            path.unlink()
+            removed.append(path)
+        return tuple(removed)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the daily files, oldest first."""
+        return tuple(sorted(self.folder.glob(f"*{SUFFIX}")))
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(max(0, at_ms) / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def _append_durably(path: Path, data: bytes) -> None:
+    """Append behind the last whole frame; a frame that a crash cut short is overwritten."""
+    frames = _frames(path) if path.exists() else ()
+    end = frames[-1].start + frames[-1].byte_count if frames else 0
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, end)
+        try:
+            # Room first: a full disk must not leave half a frame.
+            os.posix_fallocate(fd, end, len(data))
+            written = 0
+            while written < len(data):
+                written += os.pwrite(fd, data[written:], end + written)
+        except OSError:
+            os.ftruncate(fd, end)
+            raise
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _frames(path: Path) -> tuple[_Frame, ...]:
+    """Return the whole frames of a file, in order."""
+    found = []
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        position = 0
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            magic, body_bytes, byte_count, first, last = _HEADER.unpack(header)
+            start = position + _HEADER.size
+            is_ours = magic == _SKIPPABLE_MAGIC and body_bytes == _HEADER_BODY_BYTES
+            if not is_ours or start + byte_count > size or byte_count == 0:
+                break
+            found.append(_Frame(start, byte_count, first, last))
+            position = start + byte_count
+            file.seek(position)
+    return tuple(found)
+
+
+def _joined(bodies: Sequence[bytes]) -> bytes:
+    """Return encoded values as one msgpack array, without decoding them."""
+    return b"".join((_ARRAY_32.pack(0xDD, len(bodies)), *bodies))

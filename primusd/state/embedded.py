@@ -1,0 +1,273 @@
+"""The embedded store: the journal in SQLite, for one head and without anything to install.
+
+WAL mode and `synchronous=FULL`: what was acknowledged is on disk. One writer thread; the connection
+holds the file exclusively, so nobody else writes and no shared memory file is needed. Values are
+cut into parts of at most 256 KiB. Source: https://www.sqlite.org/wal.html.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+from msgspec import Struct
+
+from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
+from primusd.records import SCHEMA, Entry, decode_entry, encode_entry
+from primusd.state.archive import Archive, ArchivedEntry
+from primusd.state.ballast import Ballast
+from primusd.state.journal import Loaded, Snapshot
+from primusd.state.snapshots import check_schema
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+VALUE_BYTES_MAX = 256 << 10
+"""No stored value is larger: a later move to another store keeps its limits."""
+WAL_BYTES_KEPT = 16 << 20
+PRUNE_EVERY_MS = 3_600_000
+_USER_VERSION_OFFSET = 60
+"""Of the file's header: https://www.sqlite.org/fileformat.html#user_version_number."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS journal(
+    revision INTEGER NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (revision, part));
+CREATE TABLE IF NOT EXISTS snapshots(
+    key TEXT NOT NULL, part INTEGER NOT NULL, covers INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (key, part));
+"""
+
+
+class _Head(Struct, frozen=True, array_like=True):
+    schema: int
+
+
+class ArchiveLimits(Struct, frozen=True):
+    """How much of the archive is kept."""
+
+    keep_ms: int = 30 * 86_400_000
+    bytes_max: int = 10 << 30
+
+
+class EmbeddedJournal:
+    """The journal in one SQLite file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        archive: Archive | None = None,
+        ballast: Ballast | None = None,
+        limits: ArchiveLimits = ArchiveLimits(),  # noqa: B008 - a frozen value.
+    ) -> None:
+        """Name the file; it is opened by the first `load`.
+
+        Args:
+            path: Of the file; its folder exists.
+            archive: Gets entries before they go; None: they just go.
+            ballast: Given up when the disk is full.
+            limits: Of the archive.
+        """
+        self._path = path
+        self._archive = archive
+        self._ballast = ballast
+        self._limits = limits
+        self._db: sqlite3.Connection | None = None
+        self._term = 0
+        self._revision = 0
+        self._pruned_ms = 0
+        self._lane = anyio.CapacityLimiter(1)
+
+    async def load(self) -> Loaded:
+        """Return all it holds; see Journal.load."""
+        return await self._run(self._load)
+
+    async def append(
+        self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
+    ) -> None:
+        """Make it durable; see Journal.append."""
+        if entry is not None and entry.term < self._term:
+            raise DeposedError(f"term {entry.term} is over: term {self._term} has written")
+        await self._run(lambda: self._append(entry, snapshots, keep_from))
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        await self._run(self._close)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run a piece of work in the writer thread, its failures told as errors of the store."""
+
+        def guarded() -> T:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                raise self._failed(error) from error
+
+        return await anyio.to_thread.run_sync(guarded, limiter=self._lane)
+
+    def _load(self) -> Loaded:
+        db = self._opened()
+        snapshots = {one.machine: one for one in _snapshots(db)}
+        entries = tuple(_decoded(revision, body) for revision, body in _bodies(db))
+        self._revision = entries[-1].revision if entries else 0
+        self._term = entries[-1].term if entries else 0
+        return Loaded(snapshots, entries, self._term, self._revision)
+
+    def _append(self, entry: Entry | None, snapshots: tuple[Snapshot, ...], keep_from: int) -> None:
+        if self._db is None:
+            raise StoreUnavailableError("the journal is closed; it has to be loaded again")
+        db = self._db
+        if keep_from:
+            self._archive_below(db, keep_from)
+        db.execute("BEGIN IMMEDIATE")
+        if entry is not None:
+            assert entry.revision == self._revision + 1, (entry.revision, self._revision)
+            db.executemany(
+                "INSERT INTO journal VALUES (?, ?, ?)",
+                [(entry.revision, part, body) for part, body in _parts(encode_entry(entry))],
+            )
+        for snapshot in snapshots:
+            _write_snapshot(db, snapshot)
+        if keep_from:
+            db.execute("DELETE FROM journal WHERE revision < ?", (keep_from,))
+        db.execute("COMMIT")
+        if entry is not None:
+            self._term, self._revision = entry.term, entry.revision
+
+    def _archive_below(self, db: sqlite3.Connection, keep_from: int) -> None:
+        """Hand the entries that go to the archive first."""
+        if self._archive is None:
+            return
+        found = [
+            ArchivedEntry(revision, _decoded(revision, body).at_ms, body)
+            for revision, body in _bodies(db, below=keep_from)
+        ]
+        try:
+            self._archive.append(found)
+            now_ms = found[-1].at_ms if found else 0
+            if now_ms > self._pruned_ms + PRUNE_EVERY_MS:
+                self._pruned_ms = now_ms
+                self._archive.prune(
+                    now_ms=now_ms, keep_ms=self._limits.keep_ms, bytes_max=self._limits.bytes_max
+                )
+        except OSError as error:
+            # History is worth less than the journal, which must not grow for the lack of it.
+            log.warning("archive.write_failed", text=str(error), entries=len(found))
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._db is None:
+            check_schema(_user_version(self._path))
+            self._db = _connect(self._path)
+        return self._db
+
+    def _close(self) -> None:
+        if self._db is not None:
+            db, self._db = self._db, None
+            db.close()
+
+    def _failed(self, error: sqlite3.Error) -> StoreUnavailableError:
+        """Return the error of the store that a failure of SQLite is; nothing stays half done."""
+        is_full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            is_full = False
+        if is_full:
+            if self._ballast is not None:
+                self._ballast.give_up()
+            return StoreFullError(
+                f"the disk of {self._path.parent} is full; nothing was recorded",
+                hint="free some room there; running trainers go on meanwhile",
+            )
+        # It is not known what stands in the file: it is opened anew by the next load.
+        try:
+            self._close()
+        except sqlite3.Error as closing:
+            log.warning("journal.close_failed", text=str(closing))
+        return StoreUnavailableError(f"the journal {self._path} failed: {error}")
+
+
+def _user_version(path: Path) -> int:
+    """Return the schema in the header of the file without opening it; 0 for a new one."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"the journal {path} cannot be read: {error.strerror}"
+        ) from error
+    return int.from_bytes(header[_USER_VERSION_OFFSET : _USER_VERSION_OFFSET + 4], "big")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+    try:
+        # Exclusive first: then WAL mode keeps its index in memory instead of a shared file.
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
+        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA}; COMMIT;")
+            # So that the number stands in the file's own header, where others look for it.
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def _parts(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of each part of a value."""
+    for part, first in enumerate(range(0, max(1, len(body)), VALUE_BYTES_MAX)):
+        yield part, body[first : first + VALUE_BYTES_MAX]
+
+
+def _write_snapshot(db: sqlite3.Connection, snapshot: Snapshot) -> None:
+    db.execute("DELETE FROM snapshots WHERE key = ?", (snapshot.machine,))
+    if snapshot.body:
+        db.executemany(
+            "INSERT INTO snapshots VALUES (?, ?, ?, ?)",
+            [
+                (snapshot.machine, part, snapshot.covers, body)
+                for part, body in _parts(snapshot.body)
+            ],
+        )
+
+
+def _snapshots(db: sqlite3.Connection) -> Iterator[Snapshot]:
+    rows = db.execute("SELECT key, covers, body FROM snapshots ORDER BY key, part")
+    for (key, covers), some in groupby(rows, key=lambda row: (row[0], row[1])):
+        yield Snapshot(key, covers, b"".join(row[2] for row in some))
+
+
+def _bodies(db: sqlite3.Connection, *, below: int = 1 << 62) -> Iterator[tuple[int, bytes]]:
+    """Yield revision and body of the entries below a revision, in order."""
+    rows = db.execute(
+        "SELECT revision, body FROM journal WHERE revision < ? ORDER BY revision, part", (below,)
+    )
+    for revision, some in groupby(rows, key=lambda row: row[0]):
+        yield revision, b"".join(row[1] for row in some)
+
+
+def _decoded(revision: int, body: bytes) -> Entry:
+    """Return an entry, after a look at its schema: a newer one need not decode at all."""
+    try:
+        check_schema(msgspec.msgpack.decode(body, type=_Head).schema)
+        return decode_entry(body)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailableError(
+            f"journal entry {revision} cannot be read: {error}",
+            hint="the store is damaged; restore it from a copy",
+        ) from error
