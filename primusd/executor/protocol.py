@@ -203,6 +203,8 @@ class Answer(Struct, frozen=True, array_like=True):
     end: bool
     """Of the file, and the attempt writes no more."""
     error: str = ""
+    offset: int = 0
+    """Of the first byte of `data`: higher than asked for where older files are gone."""
 
 
 class Report(Struct, frozen=True, array_like=True, tag="report"):
@@ -271,8 +273,11 @@ class Ask(Struct, frozen=True, array_like=True):
     kind: str
     """"stacks" | "logs"."""
     path: str = ""
+    """`stdout` or `stderr`, `stdout.index` or `stderr.index`, `executor`."""
     offset: int = 0
+    """Of the first byte wanted, counted from the attempt's start; negative: from the end."""
     byte_count: int = 0
+    """At most so many; 0 as many as an answer holds."""
 
 
 class Orders(Struct, frozen=True, array_like=True, tag="orders"):

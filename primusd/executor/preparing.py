@@ -1,0 +1,75 @@
+"""What an executor makes ready on its host before the gate: folders, ports, its name for peers."""
+
+import shutil
+import socket
+from pathlib import Path
+
+import anyio
+
+PROBE_TIMEOUT_S = 1.0
+
+
+def host_name() -> str:
+    """Return how peers should call this host: its name where that resolves."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
+
+
+def taken_port(ports: tuple[tuple[str, int], ...]) -> str:
+    """Return the name of an allotted port that somebody else holds; "" none."""
+    for name, number in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", number))
+            except OSError:
+                return name
+    return ""
+
+
+def bind_ports(ports: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Return the ports with a free number in place of each 0."""
+    bound: list[tuple[str, int]] = []
+    with_probes: list[socket.socket] = []
+    for name, number in ports:
+        probe = socket.socket()
+        with_probes.append(probe)
+        if number == 0:
+            probe.bind(("", 0))
+        bound.append((name, number or probe.getsockname()[1]))
+    for probe in with_probes:
+        probe.close()
+    return tuple(bound)
+
+
+async def answers(port: int) -> bool:
+    """Return whether something listens on a port of this host."""
+    with anyio.move_on_after(PROBE_TIMEOUT_S):
+        try:
+            stream = await anyio.connect_tcp("127.0.0.1", port)
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+    return False
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it appears complete or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.chmod(0o644)
+    part.rename(path)
+
+
+def empty(folder: Path) -> None:
+    """Remove what is in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

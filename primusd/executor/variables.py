@@ -1,0 +1,95 @@
+"""The trainer's environment, as the executor completes it at the start (docs/config.md §5)."""
+
+import os
+import pwd
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from primusd.executor.directory import AttemptDirectory, Placing
+from primusd.executor.protocol import LaunchOrder
+
+VALUE_BYTES_MAX = 96 << 10
+"""One string over 128 KiB cannot be executed; a longer value than this goes to a file."""
+
+
+class Account(Struct, frozen=True):
+    """Who the trainer runs as; -1 and no groups: who the executor is."""
+
+    uid: int = -1
+    gid: int = -1
+    groups: tuple[int, ...] = ()
+
+
+def find_account(user: str) -> Account:
+    """Return a user of this host; the executor's own where no name is given.
+
+    Raises:
+        KeyError: There is no such user.
+    """
+    if not user:
+        return Account()
+    entry = pwd.getpwnam(user)
+    groups = tuple(os.getgrouplist(user, entry.pw_gid))
+    return Account(entry.pw_uid, entry.pw_gid, groups)
+
+
+def own_variables(
+    directory: AttemptDirectory,
+    placing: Placing,
+    *,
+    ports: tuple[tuple[str, int], ...],
+    host: str,
+    temporary: Path,
+) -> dict[str, str]:
+    """Return what is known only beside the trainer."""
+    variables = {
+        "PRIMUS_HOST": host,
+        "PRIMUS_PEERS_FILE": str(directory.peers),
+        "PRIMUS_STOP_FILE": str(directory.stop),
+        "PRIMUS_WORKDIR": str(directory.replica_work),
+        "TMPDIR": str(temporary),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(placing.gpus),
+    }
+    if ports:
+        variables["PRIMUS_PORT"] = str(ports[0][1])
+        variables["PRIMUS_PORTS"] = ",".join(f"{name}={number}" for name, number in ports)
+    return variables
+
+
+def complete(
+    order: LaunchOrder, placing: Placing, *layers: Mapping[str, str], values: Path, account: Account
+) -> dict[str, str]:
+    """Return the whole environment: inherited, the order's, then each layer over it.
+
+    Args:
+        order: Its `env` is the job's.
+        placing: Names what comes from the node's environment.
+        layers: What the framework, the feed and the executor add.
+        values: Folder for values that are too long to be passed.
+        account: Whom those files belong to.
+    """
+    complete_: dict[str, str] = {
+        name: value
+        for name, value in os.environ.items()
+        if placing.inherit is None or name in placing.inherit
+    }
+    if account.uid >= 0:
+        entry = pwd.getpwuid(account.uid)
+        complete_ |= {"HOME": entry.pw_dir, "USER": entry.pw_name}
+    complete_ |= order.env
+    for layer in layers:
+        complete_ |= layer
+    shutil.rmtree(values, ignore_errors=True)
+    for name, value in list(complete_.items()):
+        if len(value.encode()) > VALUE_BYTES_MAX:
+            values.mkdir(exist_ok=True)
+            path = values / name
+            path.write_text(value, encoding="utf-8")
+            os.chown(path, account.uid, account.gid)
+            del complete_[name]
+            complete_[f"{name}_FILE"] = str(path)
+    return complete_
