@@ -1,0 +1,28 @@
+"""Keys of jobs and nodes: made from the cluster's secret, so nothing is stored and any head can check.
+
+Source: docs/protocol.md §2.
+"""
+
+import base64
+import hashlib
+import hmac
+
+
+def job_key(secret: bytes, uid: str) -> str:
+    """Return the key with which the executors of a job come in."""
+    return _key(secret, f"job:{uid}")
+
+
+def node_key(secret: bytes, name: str) -> str:
+    """Return the key with which a node comes in."""
+    return _key(secret, f"node:{name}")
+
+
+def is_key(shown: str, right: str) -> bool:
+    """Return whether a key is the right one, in a time that tells nothing about it."""
+    return hmac.compare_digest(shown.encode(), right.encode())
+
+
+def _key(secret: bytes, subject: str) -> str:
+    digest = hmac.new(secret, subject.encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
