@@ -19,6 +19,9 @@ class Problem(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """Return the problem in one line: `job.yaml:9:15: roles.a.memroy: …`."""
         where = ": ".join(part for part in (self.at, self.path) if part)
         allowed = self.allowed if isinstance(self.allowed, str) else ", ".join(self.allowed)
+        if self.hint.startswith("did you mean"):
+            # The nearest name says it; the full list is for programs.
+            allowed = ""
         parts = (
             f"found {self.found}" if self.found else "",
             f"allowed: {allowed}" if allowed else "",

@@ -108,6 +108,11 @@ def _roles(job: Fields, draft: Draft) -> dict[str, Fields]:
         percents[name] = role.number("successPercent")
         role.report_rest()
     _success(roles, percents, draft)
+    if sum(role.number("num") for role in roles.values()) > 1:
+        job.report.note(
+            job.at("role"),
+            "TF_CONFIG is not set in this build; the addresses are in PRIMUS_PEERS_FILE",
+        )
     if not roles:
         job.report.mistake(job.at("role"), hint="the file has no role with replicas")
     return roles

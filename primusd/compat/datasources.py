@@ -15,13 +15,15 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     framings: set[str] = set()
     files = manager.message("fileConfig")
     for index, one in enumerate(files.messages("inputs")):
-        source, framing = _file_source(one)
+        source, framing, origins = _file_source(one)
         draft.sources[*path, "sources", index] = one.path
-        draft.sources[*path, "sources", index, "files"] = (*one.path, "spec")
+        draft.sources |= {(*path, "sources", index, key): at for key, at in origins.items()}
         sources.append(source)
         framings.add(framing)
     if manager.has("kafkaConfig"):
-        sources += _kafka_sources(manager.message("kafkaConfig"))
+        for topic, at in _kafka_sources(manager.message("kafkaConfig")):
+            draft.sources[*path, "sources", len(sources), "kafka"] = at
+            sources.append({"kafka": topic})
     draft.put((*path, "sources"), sources, manager.path)
     draft.put((*path, "format"), "text", manager.path)
     # Without gracefulShutdown the original never waits for readers to finish what is left.
@@ -34,14 +36,16 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     manager.report_rest()
 
 
-def _file_source(one: Fields) -> tuple[dict[str, object], str]:
-    """Return a source, and how its records are framed on standard input."""
+def _file_source(one: Fields) -> tuple[dict[str, object], str, dict[str, Path]]:
+    """Return a source, how its records are framed on standard input, and where fields came from."""
     spec = one.message("spec")
     folder, name = spec.text("pathPattern"), spec.text("namePattern")
     if not folder:
         spec.report.mistake(spec.at("pathPattern"), hint="pathPattern is missing")
     # Without a scheme a path is local, since no Hadoop configuration says otherwise.
     source: dict[str, object] = {"files": f"{folder.rstrip('/')}/{name}"}
+    origins = {"files": spec.at("pathPattern"), "marker": spec.at("successMarkerPatterns")}
+    origins |= {end: (*spec.at("timeRange"), end) for end in ("from", "to")}
     markers = spec.texts("successMarkerPatterns")
     if markers:
         source["marker"] = markers[0] if len(markers) == 1 else markers
@@ -57,7 +61,7 @@ def _file_source(one: Fields) -> tuple[dict[str, object], str]:
         )
     spec.report_rest()
     one.report_rest()
-    return source, framing
+    return source, framing, {key: at for key, at in origins.items() if key in source}
 
 
 def _time_range(span: Fields) -> dict[str, object]:
@@ -82,8 +86,9 @@ def _date(day: Fields) -> str:
     return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
 
 
-def _kafka_sources(kafka: Fields) -> list[dict[str, object]]:
-    sources: list[dict[str, object]] = []
+def _kafka_sources(kafka: Fields) -> list[tuple[dict[str, object], Path]]:
+    """Return the topics as sources, each with the path it stands at."""
+    sources: list[tuple[dict[str, object], Path]] = []
     kafka.enum("kafkaMessageType", ("JSON", "PB"))
     for topic in kafka.messages("topics"):
         config = topic.pairs("config")
@@ -98,7 +103,7 @@ def _kafka_sources(kafka: Fields) -> list[dict[str, object]]:
         if topic.text("consumerGroup"):
             source["group"] = topic.text("consumerGroup")
         topic.report_rest()
-        sources.append({"kafka": source})
+        sources.append((source, topic.path))
     kafka.report_rest()
     return sources
 

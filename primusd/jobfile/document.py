@@ -13,8 +13,9 @@ Path: TypeAlias = tuple[str | int, ...]
 FILE_BYTES_MAX = 4 << 20
 DEPTH_MAX = 32
 # Aliases count once per use, so that a small file cannot stand for a huge document.
-VALUES_MAX = 100_000
+VALUES_MAX = 50_000
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_@/-]+", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN_MAX = 60
 
 
@@ -102,8 +103,7 @@ def show_value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            text = printable(value)
-            return f"{text[:_SHOWN_MAX]}…" if len(text) > _SHOWN_MAX else text
+            return printable(value[:_SHOWN_MAX]) + ("…" if len(value) > _SHOWN_MAX else "")
         case dict():
             return "a mapping"
         case list():
@@ -142,6 +142,8 @@ def node_of(value: object, depth: int = 0) -> Node:
     """
     if depth > DEPTH_MAX:
         raise MalformedError(f"nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, list | Mapping) and len(value) > VALUES_MAX:
+        raise TooLargeError(f"holds more than {VALUES_MAX} values; a job file is small")
     match value:
         case Mapping():
             for key in value:
@@ -186,8 +188,8 @@ class _Assembly:
         self.count += 1
         if self.count > VALUES_MAX:
             raise TooLargeError(
-                f"{self.filename} stands for more than {VALUES_MAX} values; a job file is small, "
-                "so its aliases must not multiply"
+                f"{self.filename} stands for more than {VALUES_MAX} values (an alias counts at "
+                "each use); a job file is small"
             )
         if len(path) > DEPTH_MAX:
             raise MalformedError(
@@ -238,4 +240,4 @@ class _Assembly:
 
 def _is_unicode(text: str) -> bool:
     """Return whether the text can be written as UTF-8; half of a surrogate pair cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return _SURROGATE.search(text) is None

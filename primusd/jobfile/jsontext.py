@@ -5,8 +5,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 
-from primusd.errors import MalformedError
-from primusd.jobfile.document import DEPTH_MAX, Entry, Node
+from primusd.errors import MalformedError, TooLargeError
+from primusd.jobfile.document import DEPTH_MAX, VALUES_MAX, Entry, Node
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -26,6 +26,7 @@ def read_json(text: str, filename: str, substitute: Callable[[str], str]) -> Nod
 
     Raises:
         MalformedError: It is not JSON, or nested too deeply.
+        TooLargeError: It holds more values than a job file can need.
     """
     scanner = _Scanner(text, filename, substitute)
     node, end = scanner.value(scanner.skip(0), 0)
@@ -42,6 +43,7 @@ class _Scanner:
         self.text = text
         self.filename = filename
         self.substitute = substitute
+        self.count = 0
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def skip(self, at: int) -> int:
@@ -53,6 +55,11 @@ class _Scanner:
         """Return the value that begins at an offset, and the offset behind it."""
         if depth > DEPTH_MAX:
             raise self.refused(at, f"nested deeper than {DEPTH_MAX} levels")
+        self.count += 1
+        if self.count > VALUES_MAX:
+            raise TooLargeError(
+                f"{self.filename} holds more than {VALUES_MAX} values; a job file is small"
+            )
         match self.text[at : at + 1]:
             case "{":
                 return self._mapping(at, depth)

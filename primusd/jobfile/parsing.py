@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from primusd.compat.converting import Converted, convert
 from primusd.compat.original import is_original
-from primusd.errors import NotYetError, Problem, SpecError
+from primusd.errors import MalformedError, NotYetError, Problem, SpecError
 from primusd.job.spec import JobSpec
 from primusd.jobfile.checking import JOB_FIELDS, ParseContext, merge_defaults, read_job
 from primusd.jobfile.document import (
@@ -18,6 +18,7 @@ from primusd.jobfile.document import (
     leaves,
     node_of,
     show_path,
+    show_value,
 )
 from primusd.jobfile.notyet import note_not_yet
 from primusd.jobfile.reading import Variables, read_document
@@ -32,6 +33,8 @@ DEFAULTS = "defaults"
 CONVERTED = "converted"
 CLIENT = "client"
 NO_CONTEXT = ParseContext()
+# A hostile file must not make an answer larger than itself.
+ERRORS_MAX = 100
 ORIGINS = frozenset((DEFAULT, FILE, SET, DEFAULTS, CONVERTED, CLIENT))
 
 
@@ -94,15 +97,21 @@ def _parsed(
     unused: Sequence[str],
 ) -> Parsed:
     document, given = _unwrapped(document)
+    if not is_mapping(document.root):
+        raise MalformedError(
+            f"{document.filename} is no job file: it holds {show_value(document.root)}, "
+            "not a mapping of fields, as name: hello"
+        )
     faults = [*document.faults, *_unused(unused)]
+    written = document
     converted: Converted | None = None
     if is_original(document.root):
         late = tuple(one for one in assignments if one.path[0] in JOB_FIELDS)
         early = tuple(one for one in assignments if one not in late)
-        document = assign(document, early)
-        converted = convert(document.root)
-        faults += _problems(document, converted)
-        document = assign(_converted(document, converted), late)
+        written = assign(document, early)
+        converted = convert(written.root)
+        faults += _problems(written, converted)
+        document = assign(_converted(written, converted), late)
     else:
         document = assign(document, assignments)
     findings = Findings(document)
@@ -110,7 +119,7 @@ def _parsed(
     spec = read_job(findings, root, context)
     is_wrong = bool(findings.problems or faults)
     refused = note_not_yet(findings, root)
-    refused_here = _refused(document, converted)
+    refused_here = _refused(written, converted)
     if is_wrong or refused or refused_here:
         problems = (*faults, *findings.problems, *refused_here)
         raise _error(document.filename, problems, only_not_yet=not is_wrong)
@@ -198,7 +207,7 @@ def _error(filename: str, problems: tuple[Problem, ...], *, only_not_yet: bool) 
     else:
         message = f"{filename} has {len(problems)} errors: {problems[0].sentence()}; …"
     kind = NotYetError if only_not_yet else SpecError
-    return kind(message, errors=problems)
+    return kind(message, errors=problems[:ERRORS_MAX])
 
 
 def _origins(
