@@ -1,4 +1,4 @@
-"""Keys of jobs and nodes: made from the cluster's secret, so nothing is stored and any head can check.
+"""Keys of jobs and nodes: made from the cluster's secret, so any head can check what none stores.
 
 Source: docs/protocol.md §2.
 """
@@ -25,4 +25,4 @@ def is_key(shown: str, right: str) -> bool:
 
 def _key(secret: bytes, subject: str) -> str:
     digest = hmac.new(secret, subject.encode(), hashlib.sha256).digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    return base64.urlsafe_b64encode(digest).decode()
