@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from primusd.errors import NotYetError
+from primusd.jobfile import ParseContext, parse
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CASES = DOCS / "cases.md"
@@ -57,6 +60,28 @@ def test_design_pages_say_at_the_top_what_is_built(name: str) -> None:
     top = (DOCS / f"{name}.md").read_text(encoding="utf-8").splitlines()[:25]
 
     assert any(line.startswith("> **Built so far**") for line in top)
+
+
+def yaml_blocks(page: Path) -> list[bytes]:
+    text = page.read_text(encoding="utf-8")
+    return [block.encode() for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+
+
+def test_the_job_file_of_the_readme_is_right() -> None:
+    (block,) = yaml_blocks(ROOT / "README.md")
+
+    parsed = parse(block, context=ParseContext(base_dir="/home/ann"))
+
+    assert parsed.warnings == ()
+
+
+def test_the_job_file_that_shows_every_field_is_right_but_for_what_has_to_come() -> None:
+    (block,) = yaml_blocks(DOCS / "jobspec.md")
+
+    with pytest.raises(NotYetError) as caught:
+        parse(block)
+
+    assert {error.path for error in caught.value.errors} >= {"queue", "framework", "failure"}
 
 
 def test_a_readme_fits_on_a_screen() -> None:
