@@ -1,4 +1,4 @@
-"""Jobs from file to verdict on the real daemon, node and executors: A1, A4, A5, A14, and failures."""
+"""Jobs from file to verdict, on the real daemon, node and executors: A1, A4, A5, A14."""
 
 from pathlib import Path
 from typing import Any
