@@ -11,6 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from primusd.job.ids import AttemptId
+
 CPU_PERIOD_US = 100_000
 OUR_FOLDER = "primusd"
 
@@ -63,21 +65,38 @@ def _own_groups(lines: list[str]) -> Mapping[str, str]:
     return own
 
 
+def group_name(attempt: AttemptId) -> str:
+    """Return what the groups of an attempt are called."""
+    return f"{attempt.job}-{attempt.replica}-a{attempt.attempt}"
+
+
+def make_group(trees: Trees, attempt: AttemptId) -> "Group":
+    """Make the groups of an attempt, where they can be had."""
+    folders = _folders(trees, group_name(attempt))
+    return Group({kind: folder for kind, folder in folders.items() if _make(folder)})
+
+
+def group_of(trees: Trees, attempt: AttemptId) -> "Group":
+    """Return the groups that an attempt has now."""
+    folders = _folders(trees, group_name(attempt))
+    return Group({kind: folder for kind, folder in folders.items() if folder.is_dir()})
+
+
+def _folders(trees: Trees, name: str) -> dict[str, Path]:
+    found = {
+        "memory_v1": trees.memory_v1,
+        "cpu_v1": trees.cpu_v1,
+        "cpuacct_v1": trees.cpuacct_v1,
+        "unified": trees.unified,
+    }
+    return {kind: tree / OUR_FOLDER / name for kind, tree in found.items() if tree is not None}
+
+
 class Group:
     """The groups of one attempt; empty where none can be had."""
 
-    def __init__(self, trees: Trees, name: str) -> None:
-        self._folders: dict[str, Path] = {}
-        for kind in ("memory_v1", "cpu_v1", "cpuacct_v1", "unified"):
-            tree: Path | None = {
-                "memory_v1": trees.memory_v1,
-                "cpu_v1": trees.cpu_v1,
-                "cpuacct_v1": trees.cpuacct_v1,
-                "unified": trees.unified,
-            }[kind]
-            folder = _make(tree, name) if tree is not None else None
-            if folder is not None:
-                self._folders[kind] = folder
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self._folders = folders
         self._oom_before = self._oom_count()
 
     @property
@@ -162,13 +181,12 @@ class Group:
             return
 
 
-def _make(tree: Path, name: str) -> Path | None:
-    folder = tree / OUR_FOLDER / name
+def _make(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return None
-    return folder
+        return False
+    return True
 
 
 def _try_rmdir(folder: Path) -> None:

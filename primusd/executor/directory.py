@@ -82,15 +82,16 @@ def attempt_path(state: Path, attempt: AttemptId) -> Path:
 
 
 def find_attempts(state: Path) -> Iterator[tuple[AttemptId, Path]]:
-    """Yield every attempt directory that is not released: one that still has its lock file."""
-    for lock in sorted(state.glob("jobs/*/*/a*/lock")):
-        number = lock.parent.name[1:]
+    """Yield every attempt directory of a node that is not released: it has its `place.json`."""
+    for placing in sorted(state.glob("jobs/*/*/a*/place.json")):
+        folder = placing.parent
+        number = folder.name[1:]
         try:
-            role, index = parse_replica(lock.parent.parent.name)
+            role, index = parse_replica(folder.parent.name)
         except ValueError:
             continue
         if number.isdecimal():
-            yield AttemptId(lock.parents[2].name, role, index, int(number)), lock.parent
+            yield AttemptId(folder.parents[1].name, role, index, int(number)), folder
 
 
 def take_lock(lock: Path, holder: Holder) -> int | None:

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from primusd.clock import SystemClock
 from primusd.datafeed.server import FeedServer
 from primusd.executor import machine
-from primusd.executor.cgroup import Group, find_trees
+from primusd.executor.cgroup import Group, find_trees, make_group
 from primusd.executor.connection import Head, UnreachableError
 from primusd.executor.directory import AttemptDirectory, write_exit_record
 from primusd.executor.files import FilesError, lay_out
@@ -250,9 +250,7 @@ class Life:
         log.info("trainer.started", pid=fact.pid, generation=start.generation)
 
     def _make_group(self) -> Group:
-        attempt = self.bootstrap.attempt
-        name = f"{attempt.job}-{attempt.replica}-a{attempt.attempt}"
-        group = Group(find_trees(self.placing.enforce), name)
+        group = make_group(find_trees(self.placing.enforce), self.bootstrap.attempt)
         group.limit(cpu_milli=self.placing.cpu_milli, memory_bytes=self.placing.memory_bytes)
         return group
 

@@ -1,0 +1,285 @@
+"""The attempts that have a directory on this host: starting, watching, ending and releasing them.
+
+What lives is told by locks alone. Processes are signalled only when they are proven to belong to an
+attempt: by descent from the holder of its lock, by its control group, or by the attempt's own path
+in their environment.
+"""
+
+import os
+import pwd
+import shutil
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from primusd.executor.cgroup import find_trees, group_of
+from primusd.executor.directory import (
+    AttemptDirectory,
+    Placing,
+    attempt_path,
+    find_attempts,
+    is_lock_held,
+    read_exit_record,
+    read_holder,
+)
+from primusd.executor.processes import (
+    boot_id,
+    descendants,
+    is_process,
+    marked,
+    signal_process,
+    started_ticks,
+)
+from primusd.job.ids import AttemptId
+from primusd.node.host import Gpu
+from primusd.node.protocol import NodeAttempt, NodeStart
+from primusd.node.zygote import Zygote
+
+log = structlog.get_logger()
+
+FORK_S = 10.0
+END_ROUNDS_MAX = 50
+END_AGAIN_S = 0.02
+LOOK_EVERY_S = 1.0
+"""At locks whose holder could not be watched by a pidfd."""
+SIGKILL = 9
+KEPT_SUFFIXES = (".log", ".index")
+
+
+class Offer(Struct, frozen=True):
+    """What `primusd node` gives its attempts, from the configuration."""
+
+    host: str
+    inherit: tuple[str, ...]
+    enforce: str
+    user: str
+    gpus: tuple[Gpu, ...]
+
+
+class Attempts:
+    """Every attempt directory of this node that is not released.
+
+    Attributes:
+        changed: Set when a report has something new to say.
+    """
+
+    def __init__(self, state: Path, zygote: Zygote, offer: Offer, tasks: TaskGroup) -> None:
+        self._state = state
+        self._zygote = zygote
+        self._offer = offer
+        self._tasks = tasks
+        self._known: dict[AttemptId, NodeAttempt] = {}
+        self._starting: set[AttemptId] = set()
+        self.changed = anyio.Event()
+
+    def adopt(self) -> None:
+        """Take up what an earlier node process on this host has left."""
+        for attempt, path in find_attempts(self._state):
+            self._known[attempt] = NodeAttempt(attempt, alive=True, exit=None)
+            self._look(attempt, AttemptDirectory(path))
+        log.info(
+            "node.adopted",
+            alive=sum(one.alive for one in self._known.values()),
+            ended=sum(not one.alive for one in self._known.values()),
+        )
+
+    def listed(self) -> tuple[NodeAttempt, ...]:
+        """Return all that a report says of them."""
+        return tuple(self._known.values())
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a fork is on its way."""
+        return bool(self._starting)
+
+    # Starting.
+
+    def start(self, order: NodeStart) -> None:
+        """Fork an executor, unless the attempt ever had a directory here."""
+        attempt = order.attempt
+        if attempt in self._known or attempt in self._starting:
+            return
+        path = attempt_path(self._state, attempt)
+        if path.exists():
+            return
+        self._starting.add(attempt)
+        self._tasks.start_soon(self._start, order, AttemptDirectory(path))
+
+    async def _start(self, order: NodeStart, directory: AttemptDirectory) -> None:
+        attempt = order.attempt
+        try:
+            self._write(order, directory)
+            error = await self._zygote.fork_executor(directory.path, within_s=FORK_S)
+        except OSError as failure:
+            error = str(failure)
+        self._starting.discard(attempt)
+        if error:
+            log.error("attempt.fork_failed", job=attempt.job, attempt=attempt.label, text=error)
+            self._note(NodeAttempt(attempt, alive=False, exit=None, error=error))
+            return
+        log.info("attempt.forked", job=attempt.job, attempt=attempt.label)
+        self._note(NodeAttempt(attempt, alive=True, exit=None))
+        self._look(attempt, directory)
+
+    def _write(self, order: NodeStart, directory: AttemptDirectory) -> None:
+        directory.path.mkdir(parents=True)
+        if self._offer.user:
+            _let_through(directory.path, self._state)
+        placing = Placing(
+            inherit=self._offer.inherit,
+            host=self._offer.host,
+            gpus=self._pick_gpus(order.gpus),
+            cpu_milli=order.cpu_milli,
+            memory_bytes=order.memory_bytes,
+            enforce=self._offer.enforce,
+            user=self._offer.user,
+            cache=str(self._state / "cache" / "sha256"),
+        )
+        directory.placing.write_bytes(msgspec.json.encode(placing))
+        descriptor = os.open(directory.bootstrap, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(order.bootstrap)
+
+    def _pick_gpus(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Return uuids: those named, and a free one for each that is left to this node ("")."""
+        taken = set(wanted)
+        for one in self._known.values():
+            if one.alive:
+                path = attempt_path(self._state, one.attempt)
+                taken.update(AttemptDirectory(path).read_placing().gpus)
+        free = [uuid for uuid, _, _ in self._offer.gpus if uuid not in taken]
+        picked = [uuid or (free.pop(0) if free else "") for uuid in wanted]
+        return tuple(uuid for uuid in picked if uuid)
+
+    # Watching.
+
+    def _look(self, attempt: AttemptId, directory: AttemptDirectory) -> None:
+        """Watch an attempt while its lock is held; else note how it ended."""
+        if is_lock_held(directory.lock):
+            self._tasks.start_soon(self._watch, attempt, directory)
+        else:
+            self._tasks.start_soon(self._note_end, attempt, directory)
+
+    async def _watch(self, attempt: AttemptId, directory: AttemptDirectory) -> None:
+        while is_lock_held(directory.lock):
+            await _holder_gone(directory)
+        await self._note_end(attempt, directory)
+
+    async def _note_end(self, attempt: AttemptId, directory: AttemptDirectory) -> None:
+        """End what an executor left behind, then say that it is over."""
+        await end_processes(directory, attempt)
+        if attempt in self._known:
+            exit_ = read_exit_record(directory.exit)
+            self._note(NodeAttempt(attempt, alive=False, exit=exit_))
+
+    def _note(self, one: NodeAttempt) -> None:
+        self._known[one.attempt] = one
+        self.changed.set()
+
+    # Ending.
+
+    async def kill(self, attempt: AttemptId) -> None:
+        """End all of an attempt now."""
+        if attempt in self._known and self._known[attempt].alive:
+            log.warning("attempt.killed", job=attempt.job, attempt=attempt.label)
+            await end_processes(AttemptDirectory(attempt_path(self._state, attempt)), attempt)
+
+    async def release(self, attempt: AttemptId) -> None:
+        """End what still lives of an attempt, and keep of it only logs and exit record."""
+        if attempt not in self._known:
+            return
+        directory = AttemptDirectory(attempt_path(self._state, attempt))
+        if not await end_processes(directory, attempt):
+            return
+        if directory.path.exists():
+            _clear(directory)
+        del self._known[attempt]
+        self.changed.set()
+
+
+async def _holder_gone(directory: AttemptDirectory) -> None:
+    """Return when the holder of the lock has ended, or after a while."""
+    holder = read_holder(directory.lock)
+    try:
+        descriptor = os.pidfd_open(holder.pid) if holder is not None else -1
+    except ProcessLookupError:
+        descriptor = -1
+    if holder is None or descriptor < 0 or started_ticks(holder.pid) != holder.started_ticks:
+        if descriptor >= 0:
+            os.close(descriptor)
+        await anyio.sleep(LOOK_EVERY_S if holder is not None else END_AGAIN_S)
+        return
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def end_processes(directory: AttemptDirectory, attempt: AttemptId) -> bool:
+    """End every process that is proven to belong to an attempt; return whether none is left."""
+    group = group_of(find_trees("auto"), attempt)
+    for _ in range(END_ROUNDS_MAX):
+        found = proven(directory)
+        group.kill()
+        for pid, ticks in found:
+            signal_process(pid, ticks, SIGKILL)
+        if not found and not is_lock_held(directory.lock):
+            group.remove()
+            return True
+        await anyio.sleep(END_AGAIN_S)
+    return False
+
+
+def proven(directory: AttemptDirectory) -> tuple[tuple[int, int], ...]:
+    """Return (pid, start time) of the live processes that belong to an attempt, proof in hand.
+
+    The lock's holder counts only while the lock is held and boot id and start time agree: a pid in
+    an old file may be a stranger's by now.
+    """
+    found = list(marked(f"PRIMUS_STOP_FILE={directory.stop}".encode()))
+    holder = read_holder(directory.lock)
+    if (
+        holder is not None
+        and holder.boot_id == boot_id()
+        and is_process(holder.pid, holder.started_ticks)
+        and is_lock_held(directory.lock)
+    ):
+        found += [*descendants([holder.pid]), (holder.pid, holder.started_ticks)]
+    alive = {(pid, ticks) for pid, ticks in found if is_process(pid, ticks)}
+    # The executor last: while it lives, orphans come to it and are found.
+    executor = holder.pid if holder is not None else 0
+    return tuple(sorted(alive, key=lambda pair: pair[0] == executor))
+
+
+def _clear(directory: AttemptDirectory) -> None:
+    for path in directory.path.iterdir():
+        if path.suffix in KEPT_SUFFIXES or path in (directory.exit, directory.placing):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    # Its absence says "released", so it goes last.
+    directory.placing.unlink(missing_ok=True)
+
+
+def _let_through(path: Path, state: Path) -> None:
+    """Let another user pass through the folders above an attempt, and list none of them."""
+    for folder in (path, *path.parents):
+        folder.chmod(folder.stat().st_mode | 0o011)
+        if folder == state:
+            return
+
+
+def default_user() -> str:
+    """Return `primus` where root is us and that user exists; "" otherwise."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        return pwd.getpwnam("primus").pw_name
+    except KeyError:
+        return ""

@@ -1,0 +1,243 @@
+"""`primusd node`: one per host of the local launcher."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+from msgspec import Struct
+
+import primusd
+from primusd import logs
+from primusd.config import load
+from primusd.config.settings import LocalLauncher
+from primusd.config.values import Cores, Gpus, PortRange, Rule, SettingError, Size, read_value
+from primusd.errors import ConfigError
+from primusd.executor.preparing import host_name
+from primusd.executor.processes import boot_id
+from primusd.executor.protocol import SPEAKS
+from primusd.node.attempts import Attempts, Offer, default_user
+from primusd.node.bootstrap import (
+    BOOTSTRAP_FILE,
+    NodeBootstrap,
+    hold_node_lock,
+    read_bootstrap,
+)
+from primusd.node.host import (
+    core_count,
+    disk_free_bytes,
+    find_gpus,
+    memory_bytes,
+    memory_free_bytes,
+    usage,
+)
+from primusd.node.protocol import NodeHello
+from primusd.node.talk import Sample, Talk
+from primusd.node.zygote import Zygote, start_zygote
+
+log = structlog.get_logger()
+
+SAMPLE_EVERY_S = 10.0
+LOOK_FOR_UPGRADE_EVERY_S = 10.0
+BOOTSTRAP_AGAIN_S = 0.5
+EXIT_CONFIG = 2
+SECONDS_TO_FINISH_FORKS = 12.0
+
+
+class Settings(Struct, frozen=True):
+    """What this node was asked for."""
+
+    state: Path
+    bootstrap: Path
+    name: str
+    """"" = as the bootstrap file says."""
+    local: LocalLauncher
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a node to its end; return its exit code."""
+    logs.configure("info", "", stream=sys.stderr)
+    try:
+        settings = read_settings(argv)
+    except ConfigError as error:
+        sys.stderr.write(f"primusd node: {error}\n")
+        return EXIT_CONFIG
+    settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = hold_node_lock(settings.state)
+    if lock is None:
+        log.info("node.runs_already", state=str(settings.state))
+        return 0
+    # Before there is a second thread or an event loop.
+    zygote = start_zygote()
+    wants_exec = anyio.run(_live, settings, zygote)
+    zygote.close()
+    if wants_exec:
+        log.info("node.replaced")
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 ourselves, in a newer version
+    return 0
+
+
+def read_settings(argv: list[str] | None) -> Settings:
+    """Return what flags, environment and configuration file ask for.
+
+    Raises:
+        ConfigError: One of them is wrong; the text says which.
+    """
+    parser = argparse.ArgumentParser(prog="primusd node", description=__doc__)
+    parser.add_argument("--config", type=Path, metavar="FILE")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--bootstrap", type=Path, metavar="FILE")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR")
+    parser.add_argument("--ports", metavar="FIRST-LAST")
+    parser.add_argument("--cpu")
+    parser.add_argument("--memory")
+    parser.add_argument("--gpus", help="auto, none, or a number of pretended ones")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(argv)
+    loaded = load({"state_dir": options.state_dir}, os.environ, options.config)
+    state = (options.state_dir or loaded.directories.state).absolute()
+    return Settings(
+        state=state,
+        bootstrap=(options.bootstrap or state / BOOTSTRAP_FILE).absolute(),
+        name=options.name,
+        local=_overridden(loaded.config.launchers.local, options),
+    )
+
+
+def _overridden(local: LocalLauncher, options: argparse.Namespace) -> LocalLauncher:
+    rules: dict[str, tuple[str, Rule, object]] = {
+        "ports": ("ports", PortRange(), options.ports),
+        "cpu": ("cpu_milli", Cores(), options.cpu),
+        "memory": ("memory_bytes", Size(16 << 20, 1 << 50), options.memory),
+        "gpus": ("gpus", Gpus(), _number_or_word(options.gpus)),
+    }
+    changes: dict[str, object] = {}
+    for flag, (field, rule, value) in rules.items():
+        if value is None:
+            continue
+        try:
+            changes[field] = read_value(rule, value)
+        except SettingError as error:
+            raise ConfigError(f"--{flag} is {value!r}, must be {error.allowed}") from error
+    labels = dict(pair.partition("=")[::2] for pair in options.label)
+    changes["labels"] = {**local.labels, **labels}
+    return msgspec.structs.replace(local, **changes)
+
+
+def _number_or_word(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+async def _live(settings: Settings, zygote: Zygote) -> bool:
+    """Serve until told to end; return whether to go on as a newer version."""
+    bootstrap = await _wait_bootstrap(settings)
+    hello = make_hello(settings, bootstrap)
+    local = settings.local
+    offer = Offer(
+        host=host_name(),
+        inherit=local.inherit,
+        enforce=local.enforce,
+        user=local.user or default_user(),
+        gpus=hello.gpus,
+    )
+    if os.geteuid() == 0 and not offer.user:
+        log.warning("node.trainers_run_as_root")
+    wants_exec = False
+    async with anyio.create_task_group() as tasks:
+        attempts = Attempts(settings.state, zygote, offer, tasks)
+        attempts.adopt()
+        talk = Talk(bootstrap, hello, attempts)
+        tasks.start_soon(talk.run)
+        tasks.start_soon(_sample, talk, settings.state)
+        wants_exec = await _until_told(attempts)
+        tasks.cancel_scope.cancel()
+    return wants_exec
+
+
+async def _wait_bootstrap(settings: Settings) -> NodeBootstrap:
+    """Return the file that the daemon writes, however long that takes."""
+    is_told = False
+    while True:
+        try:
+            bootstrap = read_bootstrap(settings.bootstrap)
+        except (OSError, msgspec.DecodeError) as error:
+            if not is_told:
+                log.info("node.waits_for_bootstrap", text=str(error))
+            is_told = True
+            await anyio.sleep(BOOTSTRAP_AGAIN_S)
+        else:
+            return bootstrap
+
+
+def make_hello(settings: Settings, bootstrap: NodeBootstrap) -> NodeHello:
+    """Return what this node says of itself."""
+    local = settings.local
+    return NodeHello(
+        speaks=SPEAKS,
+        cluster=bootstrap.cluster,
+        node=settings.name or bootstrap.name,
+        boot_id=boot_id(),
+        version=primusd.__version__,
+        cpu_milli=local.cpu_milli or core_count() * 1000,
+        memory_bytes=local.memory_bytes or memory_bytes(),
+        gpus=find_gpus(local.gpus),
+        port_range=local.ports,
+        labels=dict(local.labels),
+    )
+
+
+async def _sample(talk: Talk, state: Path) -> None:
+    while True:
+        talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state)))
+        await anyio.sleep(SAMPLE_EVERY_S)
+
+
+async def _until_told(attempts: Attempts) -> bool:
+    """Return at TERM or INT with False, at HUP or when a newer version is installed with True."""
+    async with anyio.create_task_group() as tasks:
+        found = _Found()
+        tasks.start_soon(_hear, found)
+        tasks.start_soon(_look_for_upgrade, found)
+        await found.event.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.move_on_after(SECONDS_TO_FINISH_FORKS):
+        while attempts.is_starting:  # noqa: ASYNC110 at the end of a life only
+            await anyio.sleep(0.01)
+    return found.wants_exec
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.wants_exec = False
+
+
+async def _hear(found: _Found) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            found.wants_exec = number == signal.SIGHUP
+            found.event.set()
+            return
+
+
+async def _look_for_upgrade(found: _Found) -> None:
+    source = Path(primusd.__file__)
+    before = _content(source)
+    while True:
+        await anyio.sleep(LOOK_FOR_UPGRADE_EVERY_S)
+        now = _content(source)
+        if now and now != before:
+            found.wants_exec = True
+            found.event.set()
+            return
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
