@@ -141,11 +141,18 @@ class Granted(_Event, frozen=True):
     grants: tuple[Grant, ...]
 
 
-class TrimAsked(_Event, frozen=True):
-    """A holder is asked to end earlier."""
+class Trim(Struct, frozen=True, array_like=True):
+    """A holder is asked to end a lease at the first cut from `at` on; -1: it no longer need."""
 
+    attempt: AttemptId
     token: int
     at: int
+
+
+class TrimAsked(_Event, frozen=True):
+    """Holders are asked to end earlier."""
+
+    trims: tuple[Trim, ...]
 
 
 class StruckOut(_Event, frozen=True):

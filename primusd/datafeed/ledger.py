@@ -37,3 +37,328 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
   (hand out nothing more, keep the leases); `end` only when the stream is Done. `Lease.body` is
   there until the lease's position has moved. `window_rows` 0: no limit known yet.
 """
+
+from msgspec.structs import replace
+
+from primusd.datafeed import beats, grants, losses, savepoints
+from primusd.datafeed.accounts import (
+    TASK_PHASES,
+    Flaw,
+    Positions,
+    TaskRange,
+    Verified,
+    positions,
+    tasks,
+    verify,
+)
+from primusd.datafeed.draft import StreamDraft
+from primusd.datafeed.events import (
+    BeatReceived,
+    EpochEnded,
+    Granted,
+    LeaseExpired,
+    ListingFailed,
+    PauseRequested,
+    ReaderEnded,
+    ReaderOpened,
+    RestoreRequested,
+    ResumeRequested,
+    SavepointDropped,
+    SavepointRequested,
+    StreamBroken,
+    StreamClosed,
+    StreamDeclared,
+    StreamEnded,
+    StreamEvent,
+    StruckOut,
+    TaskRetryRequested,
+    TaskSkipRequested,
+    TrimAsked,
+    UnitsListed,
+)
+from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
+from primusd.datafeed.listing import fail_listing, list_units
+from primusd.datafeed.model import EpochState, Stream
+from primusd.datafeed.orders import feed_orders
+from primusd.errors import PhaseConflictError
+from primusd.job.commands import Command, ListUnits
+from primusd.job.events import (
+    ReaderSettled,
+    StreamFailed,
+    StreamFinished,
+    StreamReopened,
+    TimePassed,
+)
+from primusd.job.machine import IGNORE_REASONS, At, Ignore, Proposed
+from primusd.job.tables import ignored_reason, is_refused
+
+__all__ = [
+    "TASK_PHASES",
+    "Flaw",
+    "Positions",
+    "TaskRange",
+    "Verified",
+    "apply",
+    "consequences",
+    "deadline_ms",
+    "feed_orders",
+    "plan",
+    "positions",
+    "positions_left",
+    "settle",
+    "tasks",
+    "verify",
+]
+
+TRIM_EVERY_MS = 2_000
+TRIM_EVERY_MAX_MS = 60_000
+"""While readers wait and nobody has much left, holders are looked through ever more seldom."""
+LIVE_PHASES = ("Opening", "Serving")
+
+
+def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:
+    """Return the stream after an event; `Ignore` when it changes nothing.
+
+    Raises:
+        PhaseConflictError: The table refuses the event in this phase.
+        NotFoundError: There is no task, or no savepoint, of that name.
+    """
+    name = type(event).__name__
+    if state is None:
+        if not isinstance(event, StreamDeclared):
+            raise _refused(name, "", "the stream was never declared")
+        return _declared(event, at)
+    table = STREAM if name in STREAM.rows else STREAM_DECIDED
+    cell = table.cell(name, state.phase)
+    if is_refused(cell):
+        raise _refused(name, state.phase, state.name)
+    reason = ignored_reason(cell)
+    if reason is not None:
+        return Ignore(reason)
+    after = _apply(state, event, at)
+    return after if isinstance(after, Ignore) else _watched(state, after, event, at.at_ms)
+
+
+def settle(state: Stream, at_ms: int) -> StreamEvent | None:
+    """Return the next internal event that is due, None when none is."""
+    if state.phase not in LIVE_PHASES:
+        return None
+    if state.failure:
+        return StreamBroken(state.failure)
+    if state.phase == "Opening":
+        return None
+    if state.struck_due:
+        epoch, unit, one = state.struck_due[0]
+        readers = ", ".join(one.readers)
+        return StruckOut(epoch, unit, one.lo, one.hi, f"{readers} died on it")
+    ended = _ended(state)
+    if ended is not None:
+        return ended
+    granted = grants.decide_grants(state, at_ms)
+    if granted is not None:
+        return granted
+    return None if grants.does_wait(state) else grants.decide_trims(state, at_ms)
+
+
+def consequences(
+    before: Stream | None, after: Stream | None, event: StreamEvent | TimePassed
+) -> tuple[Proposed, ...]:
+    """Return what the job has to hear; the end of a reader last, after what it brought about."""
+    if before is None or after is None:
+        return ()
+    found: list[Proposed] = []
+    if before.phase != after.phase:
+        match after.phase:
+            case "Done":
+                finished = StreamFinished(after.name, after.consumed, after.skipped)
+                found.append(Proposed(after.job, finished))
+            case "Failed":
+                found.append(Proposed(after.job, StreamFailed(after.name, after.failure)))
+            case "Serving" if before.phase == "Done":
+                found.append(Proposed(after.job, StreamReopened(after.name)))
+            case _:
+                pass
+    if isinstance(event, ReaderEnded):
+        settled = ReaderSettled(event.attempt, after.name, positions_left(after))
+        found.append(Proposed(after.job, settled))
+    return tuple(found)
+
+
+def plan(state: Stream) -> tuple[Command, ...]:
+    """Return what must be in motion: listing, until it is complete."""
+    if state.phase not in LIVE_PHASES or state.is_listed or state.is_paused:
+        return ()
+    if state.next_listing_ms:
+        return ()
+    return (ListUnits(state.job, state.name, len(state.units)),)
+
+
+def deadline_ms(state: Stream) -> int:
+    """Return the journal time at which TimePassed has something to do; 0 none."""
+    if state.phase not in LIVE_PHASES or state.is_paused:
+        return 0
+    due = [one for one in (state.next_listing_ms, state.next_trim_ms) if one]
+    return min(due, default=0)
+
+
+def positions_left(state: Stream) -> int:
+    """Return how many positions nobody has taken yet, in all epochs; -1 not known."""
+    if state.phase == "Done":
+        return 0
+    if state.unsized_units or not state.is_listed:
+        return -1
+    return max(0, state.known * max(1, state.spec.epochs) - state.consumed - state.skipped)
+
+
+def _declared(event: StreamDeclared, at: At) -> Stream:
+    return Stream(
+        event.job,
+        event.stream,
+        event.spec,
+        event.roles,
+        "Opening",
+        at.at_ms,
+        epochs=(EpochState(0),),
+    )
+
+
+def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:  # noqa: C901 - one arm per event
+    match event:
+        case BeatReceived():
+            return beats.beat(state, event, at.at_ms)
+        case ReaderOpened():
+            return beats.open_reader(state, event, at.at_ms)
+        case ReaderEnded():
+            return beats.end_reader(state, event, at.at_ms)
+        case LeaseExpired():
+            return beats.expire(state, event, at.at_ms)
+        case UnitsListed():
+            return list_units(state, event, at.at_ms)
+        case ListingFailed():
+            return fail_listing(state, event, at.at_ms)
+        case TaskSkipRequested():
+            draft = StreamDraft(state, at.at_ms)
+            losses.skip(draft, event, at.by)
+            return draft.result()
+        case TaskRetryRequested():
+            draft = StreamDraft(state, at.at_ms)
+            losses.retry(draft, event)
+            return _in_phase(draft.result(), "Serving", at.at_ms)
+        case PauseRequested() | ResumeRequested():
+            return _pause(state, event)
+        case SavepointRequested():
+            return savepoints.seal(state, event.name, at)
+        case SavepointDropped():
+            return savepoints.drop(state, event.name)
+        case RestoreRequested():
+            return _in_phase(savepoints.restore(state, event.name, at), "Serving", at.at_ms)
+        case TimePassed():
+            return _time_passed(state, at.at_ms)
+        case StreamClosed():
+            return _in_phase(_without_readers(state), "Closed", at.at_ms)
+        case _:
+            return _apply_decided(state, event, at)
+
+
+def _apply_decided(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:
+    draft = StreamDraft(state, at.at_ms)
+    match event:
+        case Granted(given):
+            for grant in given:
+                grants.grant_lease(draft, grant)
+        case TrimAsked():
+            grants.ask_trims(draft, event)
+        case StruckOut():
+            losses.strike_out(draft, event)
+        case EpochEnded(number):
+            draft.end_epoch(number)
+            if not draft.epochs and draft.epochs_begun < state.spec.epochs:
+                draft.open_epoch(draft.epochs_begun)
+        case StreamEnded():
+            return _in_phase(state, "Done", at.at_ms)
+        case StreamBroken(text):
+            return _in_phase(replace(state, failure=text), "Failed", at.at_ms)
+        case _:
+            raise AssertionError(f"no rule for {event}")
+    return draft.result()
+
+
+def _in_phase(state: Stream | Ignore, phase: str, at_ms: int) -> Stream | Ignore:
+    if isinstance(state, Ignore) or state.phase == phase:
+        return state
+    return replace(state, phase=phase, phase_since_ms=at_ms)
+
+
+def _pause(state: Stream, event: PauseRequested | ResumeRequested) -> Stream | Ignore:
+    is_paused = isinstance(event, PauseRequested)
+    if event.for_suspension:
+        after = replace(state, paused_by_suspension=is_paused)
+    else:
+        after = replace(state, paused_by_person=is_paused)
+    return Ignore(IGNORE_REASONS["a"]) if after == state else after
+
+
+def _without_readers(state: Stream) -> Stream:
+    draft = StreamDraft(state, 0)
+    for reader in state.readers.values():
+        kept = reader
+        for lease in reader.leases:
+            kept = draft.let_go(kept, lease)
+        draft.drop_reader(reader.attempt)
+    return draft.result()
+
+
+def _time_passed(state: Stream, at_ms: int) -> Stream | Ignore:
+    after = state
+    if state.next_listing_ms and at_ms >= state.next_listing_ms:
+        after = replace(after, next_listing_ms=0)
+    if state.next_trim_ms and at_ms >= state.next_trim_ms:
+        backoff_ms = min(2 * state.trim_backoff_ms, TRIM_EVERY_MAX_MS)
+        after = replace(
+            after, is_trim_due=True, next_trim_ms=at_ms + backoff_ms, trim_backoff_ms=backoff_ms
+        )
+    return Ignore(IGNORE_REASONS["a"]) if after is state else after
+
+
+def _watched(before: Stream, after: Stream, event: StreamEvent | TimePassed, at_ms: int) -> Stream:
+    """Return the stream with the timer for trims set while readers wait and nothing else does."""
+    is_due = after.is_trim_due and isinstance(event, TimePassed)
+    is_tail = bool(after.wanting and after.lease_count) and not grants.does_wait(after)
+    is_tail = is_tail and after.phase == "Serving"
+    if is_tail and (not before.next_trim_ms or before.wanting != after.wanting):
+        next_ms, backoff_ms = at_ms + TRIM_EVERY_MS, TRIM_EVERY_MS
+    elif is_tail:
+        next_ms, backoff_ms = after.next_trim_ms, after.trim_backoff_ms
+    else:
+        next_ms, backoff_ms = 0, 0
+    now = (after.is_trim_due, after.next_trim_ms, after.trim_backoff_ms)
+    if now == (is_due, next_ms, backoff_ms):
+        return after
+    return replace(after, is_trim_due=is_due, next_trim_ms=next_ms, trim_backoff_ms=backoff_ms)
+
+
+def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
+    """Return the end of the oldest epoch, or of the stream, if it has come."""
+    if not state.is_listed:
+        return None
+    if not state.epochs or (state.known == 0 and state.unsized_units == 0):
+        return StreamEnded()
+    epoch = state.epochs[0]
+    if epoch.open_count or epoch.next_unit < len(state.units):
+        return None
+    passed = epoch.consumed + epoch.skipped
+    listed = state.known + epoch.unsized
+    if passed != listed or state.unsized_units != epoch.unsized_units:
+        return StreamBroken(
+            f"epoch {epoch.number} does not add up: {listed} positions were listed, "
+            f"{epoch.consumed} taken and {epoch.skipped} left out"
+        )
+    return EpochEnded(epoch.number, epoch.consumed, epoch.skipped)
+
+
+def _refused(event: str, phase: str, stream: str) -> PhaseConflictError:
+    return PhaseConflictError(
+        f"{event} has no place while stream {stream} is {phase or 'unknown'}",
+        phase=phase,
+        event=event,
+    )

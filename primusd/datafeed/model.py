@@ -1,14 +1,22 @@
-"""The state of a stream: what was listed, what is done, who holds what. Frozen values."""
+"""The state of a stream: what was listed, what is done, who holds what. Frozen values.
+
+Maps that grow with readers or units are kept in shards (datafeed/shards.py): an event copies one
+shard of each map it touches, never a whole map.
+"""
 
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.shards import Shards, find, items, values
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
 
 STREAM_PHASES = ("Opening", "Serving", "Done", "Failed", "Closed")
+
+OPEN_END = 1 << 62
+"""The end of a unit whose size nobody knows yet."""
 
 
 class Range(Struct, frozen=True, array_like=True, order=True):
@@ -32,7 +40,7 @@ class DeadRange(Struct, frozen=True, array_like=True):
 
 
 class Strike(Struct, frozen=True, array_like=True):
-    """A holder that died of its own fault with the position unmoved."""
+    """A range whose holders died of their own fault with the position unmoved; leased alone."""
 
     lo: int
     hi: int
@@ -41,18 +49,21 @@ class Strike(Struct, frozen=True, array_like=True):
 
 
 class UnitState(Struct, frozen=True, array_like=True):
-    """What is known of one unit in one epoch: finished ranges, strikes, dead ranges."""
+    """What is known of one unit in one epoch: ranges that are done, leased, dead or suspected."""
 
-    below: int = 0
-    """Everything below is finished."""
     done: tuple[Range, ...] = ()
-    """Finished ranges above `below`, sorted, disjoint."""
+    """Passed for good, sorted, disjoint, merged; dead ranges that were passed over are inside."""
+    leased: tuple[Range, ...] = ()
+    """Open leases as granted or trimmed, sorted, disjoint."""
     dead: tuple[DeadRange, ...] = ()
+    """Sorted, disjoint."""
     strikes: tuple[Strike, ...] = ()
+    tired: tuple[Range, ...] = ()
+    """Ranges that a reader gave up on once because the storage did not answer."""
 
 
 class LeaseState(Struct, frozen=True, array_like=True):
-    """An open lease."""
+    """An open lease; it began at `lo`, so an unmoved position equals `lo`."""
 
     token: int
     attempt: AttemptId
@@ -61,43 +72,76 @@ class LeaseState(Struct, frozen=True, array_like=True):
     lo: int
     hi: int
     position: int
-    granted_position: int
-    """Where it began: a strike needs it unmoved."""
     granted_ms: int
     trim: int = -1
 
 
 class ReaderState(Struct, frozen=True, array_like=True):
-    """A reader: an attempt with its incarnation."""
+    """A reader: an attempt with its incarnation, and all that it holds."""
 
     attempt: AttemptId
     incarnation: str
+    leases: tuple[LeaseState, ...] = ()
+    """Oldest grant first."""
     want: int = 0
     rows_per_s: int = 0
+    """As it reported with its last acknowledgement."""
+    per_s: int = 0
+    """Positions acknowledged per second, smoothed over 10 s; 0 not known yet."""
     moved_ms: int = 0
-    """Journal time of its last acknowledgement."""
+    """Journal time of its last acknowledgement, or of the grant that ended its idleness."""
+    answers: tuple[tuple[int, str], ...] = ()
+    """FeedAsk.id and error ("" done) of asks it still repeats."""
 
 
 class EpochState(Struct, frozen=True, array_like=True):
-    """One pass over the units; a unit without an entry is untouched."""
+    """One pass over the units.
+
+    A unit without an entry is untouched from `next_unit` on, and finished below it.
+    """
 
     number: int
-    units: Mapping[int, UnitState] = {}
-    first_open: int = 0
-    """All units below are finished in this epoch."""
+    unit_shards: Shards[int, UnitState] = ()
+    """By unit number; those not finished, and those with dead ranges."""
+    next_unit: int = 0
+    """All units below have been handed out whole at least once."""
+    reopened: tuple[int, ...] = ()
+    """Units below `next_unit` in which something waits again, sorted."""
+    open_count: int = 0
+    """Entries of units that are not finished."""
+    consumed: int = 0
+    """Positions taken."""
+    skipped: int = 0
+    """Positions left out; one for a range that reaches to an unknown end."""
+    leased: int = 0
+    """Positions in open leases, neither taken nor dead, as far as their ends are known."""
+    unsized: int = 0
+    """Positions, counted as above, of units that finished without their size ever known."""
+    unsized_units: int = 0
+
+    @property
+    def units(self) -> Mapping[int, UnitState]:
+        """All entries by unit number; a copy, for views and tests."""
+        return dict(items(self.unit_shards))
 
 
 class UnitEntry(Struct, frozen=True, array_like=True):
-    """A pinned unit with what its first reader found inside."""
+    """A pinned unit as it was listed."""
 
     unit: Unit
     size: int
-    """Positions in it: bytes, or rows once they are known; -1 not yet."""
+    """Positions in it; -1: known once it is opened (`Stream.found`)."""
+
+
+class UnitFound(Struct, frozen=True, array_like=True):
+    """What the first reader of a unit found inside."""
+
+    size: int
     cuts: tuple[int, ...] = ()
 
 
 class Savepoint(Struct, frozen=True, array_like=True):
-    """Positions under a name."""
+    """Positions under a name: done ranges per unit, no leases, no readers."""
 
     name: str
     phase: str
@@ -105,7 +149,18 @@ class Savepoint(Struct, frozen=True, array_like=True):
     revision: int
     sealed_ms: int
     epochs: tuple[EpochState, ...]
-    done: int
+    ended: tuple[EpochState, ...]
+    epochs_begun: int
+    consumed_before: int
+    skipped_before: int
+    unsized_before: int
+    unsized: tuple[int, ...] = ()
+    """Units it names whose size nobody knew then."""
+
+    @property
+    def done(self) -> int:
+        """Positions taken."""
+        return self.consumed_before + sum(epoch.consumed for epoch in self.epochs)
 
 
 class Stream(Struct, frozen=True, array_like=True):
@@ -119,29 +174,115 @@ class Stream(Struct, frozen=True, array_like=True):
     phase_since_ms: int
     units: tuple[UnitEntry, ...] = ()
     is_listed: bool = False
+    found: Shards[int, UnitFound] = ()
+    """By unit number, where the listing did not tell the size."""
+    known: int = 0
+    """Positions in all units whose size is known: one epoch."""
+    unsized_units: int = 0
+    """Units whose size is not known yet."""
     epochs: tuple[EpochState, ...] = ()
-    """Those that are not finished, the current one first."""
-    epochs_done: int = 0
-    leases: Mapping[int, LeaseState] = {}
-    """By token."""
+    """Those that are not finished, the current one first; at most two."""
+    ended: tuple[EpochState, ...] = ()
+    """Finished ones that left something out, with the units where they did."""
+    epochs_begun: int = 1
+    consumed_before: int = 0
+    """Positions taken in finished epochs."""
+    skipped_before: int = 0
+    unsized_before: int = 0
+    """Positions of units that never showed their size, in finished epochs."""
+    reader_shards: Shards[AttemptId, ReaderState] = ()
+    reader_count: int = 0
+    idle_count: int = 0
+    """Readers that hold nothing."""
+    lease_count: int = 0
+    trim_count: int = 0
+    """Leases that were asked to end early and have not answered."""
+    wanting: tuple[AttemptId, ...] = ()
+    """Readers with `want` > 0, in the order they came."""
     last_token: int = 0
-    readers: Mapping[AttemptId, ReaderState] = {}
+    generation: int = 1
+    """+1 with each restore."""
     paused_by_person: bool = False
     paused_by_suspension: bool = False
     savepoints: tuple[Savepoint, ...] = ()
-    consumed: int = 0
-    """Positions taken in finished epochs and in this one."""
-    skipped: int = 0
-    dead_count: int = 0
+    bad_count: int = 0
+    """Rows left out, as charged to the budget."""
     repeated: int = 0
     """Positions granted again after a holder was lost: the most that may have come twice."""
+    strike_count: int = 0
     failure: str = ""
+    """Why the stream fails or failed."""
+    struck_due: tuple[tuple[int, int, Strike], ...] = ()
+    """Epoch, unit, range: due to be struck out."""
+    split_due: tuple[tuple[AttemptId, int], ...] = ()
+    """Holder and token of leases that outgrew the spec's split once their unit was opened."""
     waiting_for: tuple[str, ...] = ()
-    """What listing waits for, or why it failed last."""
+    """Why listing failed last; empty when it did not."""
+    listing_failures: int = 0
+    """In a row."""
     next_listing_ms: int = 0
+    """Journal time of the next try; 0: at once."""
+    next_trim_ms: int = 0
+    """Journal time at which all holders are looked through for a trim; 0 none."""
+    trim_backoff_ms: int = 0
+    is_trim_due: bool = False
+    ended_readers: int = 0
+    """How many ended; makes each end a change."""
     changed_revision: int = 0
 
     @property
     def is_paused(self) -> bool:
         """Whether nothing is granted for now."""
         return self.paused_by_person or self.paused_by_suspension
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended."""
+        return self.epochs_begun - len(self.epochs)
+
+    @property
+    def consumed(self) -> int:
+        """Positions taken in all epochs."""
+        return self.consumed_before + sum(epoch.consumed for epoch in self.epochs)
+
+    @property
+    def skipped(self) -> int:
+        """Positions left out in all epochs."""
+        return self.skipped_before + sum(epoch.skipped for epoch in self.epochs)
+
+    @property
+    def readers(self) -> Mapping[AttemptId, ReaderState]:
+        """All readers; a copy, for views and tests."""
+        return dict(items(self.reader_shards))
+
+    @property
+    def leases(self) -> Mapping[int, LeaseState]:
+        """All open leases by token; a copy, for views and tests."""
+        return {
+            lease.token: lease for reader in values(self.reader_shards) for lease in reader.leases
+        }
+
+
+def reader_of(stream: Stream, attempt: AttemptId) -> ReaderState | None:
+    """Return a reader, None when the attempt has not opened the stream or has ended."""
+    return find(stream.reader_shards, attempt.index, attempt)
+
+
+def size_of(stream: Stream, number: int) -> int:
+    """Return the positions in a unit, -1 while nobody knows."""
+    size = stream.units[number].size
+    if size >= 0:
+        return size
+    found = find(stream.found, number, number)
+    return -1 if found is None else found.size
+
+
+def cuts_of(stream: Stream, number: int) -> tuple[int, ...]:
+    """Return where a unit is cut cheaply; empty when that is not known, or anywhere."""
+    found = find(stream.found, number, number)
+    return () if found is None else found.cuts
+
+
+def has_byte_positions(unit: Unit) -> bool:
+    """Return whether positions in a unit are bytes: plain text; all others count rows."""
+    return unit.options.get("format") == "text" and not unit.options.get("compression")

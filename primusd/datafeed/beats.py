@@ -1,0 +1,245 @@
+"""What a reader's report and its end change: positions, trims, returns, maps, bad ranges."""
+
+from msgspec.structs import replace
+
+from primusd.datafeed import splitting, tasks
+from primusd.datafeed.draft import StreamDraft
+from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
+from primusd.datafeed.losses import count_bad, give_back_tired, strike
+from primusd.datafeed.model import (
+    OPEN_END,
+    LeaseState,
+    ReaderState,
+    Stream,
+    has_byte_positions,
+    reader_of,
+)
+from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
+from primusd.datafeed.ranges import overlap, total
+from primusd.datafeed.shards import values
+from primusd.job.ids import AttemptId
+from primusd.job.machine import IGNORE_REASONS, Ignore
+
+WANT_MAX = 64
+"""Leases that one report may bring."""
+RATE_OVER_MS = 10_000
+"""A reader's rate is smoothed over about this time."""
+
+
+def open_reader(stream: Stream, event: ReaderOpened, at_ms: int) -> Stream | Ignore:
+    """Return the stream with a reader; a new incarnation frees what the older one held."""
+    before = reader_of(stream, event.attempt)
+    if before is not None and before.incarnation == event.incarnation:
+        return Ignore(IGNORE_REASONS["a"])
+    draft = StreamDraft(stream, at_ms)
+    if before is not None:
+        _lose(draft, before)
+    draft.put_reader(ReaderState(event.attempt, event.incarnation, moved_ms=at_ms))
+    return draft.result()
+
+
+def expire(stream: Stream, event: LeaseExpired, at_ms: int) -> Stream | Ignore:
+    """Return the stream without the leases of a holder that was silent for too long."""
+    reader = reader_of(stream, event.attempt)
+    leases = reader.leases if reader else ()
+    gone = [one for one in leases if not event.tokens or one.token in event.tokens]
+    if reader is None or not gone:
+        return Ignore(IGNORE_REASONS["s"])
+    draft = StreamDraft(stream, at_ms)
+    reader = replace(reader, want=0)
+    draft.put_reader(reader)
+    for lease in gone:
+        draft.repeated += _repeatable(stream, reader, lease)
+        reader = draft.let_go(reader, lease)
+    return draft.result()
+
+
+def end_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
+    """Return the stream after a reader's end, its last positions counted in."""
+    draft = StreamDraft(stream, at_ms)
+    draft.changes["ended_readers"] = stream.ended_readers + 1
+    reader = draft.reader(event.attempt)
+    if reader is None:
+        return draft.result()
+    last = {held.token: held for held in event.positions if held.stream == stream.name}
+    blamed = reader.leases[0].token if event.was_own_fault and reader.leases else 0
+    for lease in reader.leases:
+        held = last.get(lease.token)
+        reader, after = _take(draft, reader, lease, held)
+        if after is None:
+            continue
+        if held is None and not event.has_completed:
+            draft.repeated += _repeatable(stream, reader, after)
+        reader = draft.let_go(reader, after)
+        if after.token == blamed and after.position == after.lo:
+            strike(draft, after)
+    draft.drop_reader(event.attempt)
+    return draft.result()
+
+
+def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
+    """Return the stream after a report; what names a lease it does not hold changes nothing."""
+    reader = reader_of(stream, event.attempt)
+    if reader is None or reader.incarnation != event.incarnation:
+        return Ignore(IGNORE_REASONS["s"])
+    report = event.report
+    draft = StreamDraft(stream, at_ms)
+    for found in report.mapped:
+        _learn(draft, event.attempt, found)
+    for bad in report.bad:
+        _note_bad(draft, event, bad)
+    consumed = sum(epoch.consumed for epoch in draft.epochs.values())
+    for held in report.held:
+        _hear(draft, event, held, is_returned=False)
+    for held in report.returned:
+        _hear(draft, event, held, is_returned=True)
+    gained = sum(epoch.consumed for epoch in draft.epochs.values()) - consumed
+    reader = draft.reader(event.attempt)
+    assert reader is not None
+    after = _with_wishes(_with_rates(reader, report, gained, at_ms), report)
+    if after != reader:
+        draft.put_reader(after)
+    elif draft.is_same():
+        live = {lease.token for lease in reader.leases}
+        named = {held.token for held in (*report.held, *report.returned)}
+        return Ignore(IGNORE_REASONS["s" if named - live else "a"])
+    return draft.result()
+
+
+def _with_rates(reader: ReaderState, report: FeedReport, gained: int, at_ms: int) -> ReaderState:
+    """Return the reader with its rates, which change only when it took something."""
+    if gained <= 0:
+        return reader
+    spent_ms = max(1, at_ms - reader.moved_ms)
+    if reader.per_s:
+        per_s = (reader.per_s * RATE_OVER_MS + gained * 1000) // (RATE_OVER_MS + spent_ms)
+    else:
+        per_s = gained * 1000 // max(1000, spent_ms)
+    rows_per_s = report.rows_per_s
+    if abs(rows_per_s - reader.rows_per_s) * 4 <= reader.rows_per_s:
+        # Small changes would only make new orders.
+        rows_per_s = reader.rows_per_s
+    return replace(reader, per_s=max(1, per_s), rows_per_s=rows_per_s, moved_ms=at_ms)
+
+
+def _with_wishes(reader: ReaderState, report: FeedReport) -> ReaderState:
+    """Return the reader with what it wants; leases that are on their way to it count."""
+    known = {held.token for held in (*report.held, *report.returned)}
+    coming = sum(lease.token not in known for lease in reader.leases)
+    return replace(reader, want=max(0, min(report.want, WANT_MAX) - coming))
+
+
+def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: bool) -> None:
+    reader = draft.reader(event.attempt)
+    assert reader is not None
+    lease = find_lease(reader, held)
+    if lease is None:
+        return
+    reader, after = _take(draft, reader, lease, held)
+    if after is not None and is_returned:
+        draft.let_go(reader, after)
+
+
+def find_lease(reader: ReaderState, held: Held) -> LeaseState | None:
+    """Return the live lease that a reader means, None when token or task do not match one."""
+    for lease in reader.leases:
+        if lease.token == held.token:
+            same = (lease.epoch, lease.unit, lease.lo) == (held.epoch, held.unit, held.lo)
+            return lease if same else None
+    return None
+
+
+def _take(
+    draft: StreamDraft, reader: ReaderState, lease: LeaseState, held: Held | None
+) -> tuple[ReaderState, LeaseState | None]:
+    """Count in how far a lease is: first its new end, then its position; None when it is done."""
+    after = lease
+    if held is not None:
+        if max(lease.position, min(held.position, held.hi)) <= held.hi < lease.hi:
+            after = replace(after, hi=held.hi, trim=-1)
+        if after.position < held.position and after.hi != OPEN_END:
+            after = replace(after, position=min(held.position, after.hi))
+        elif after.position < held.position < OPEN_END:
+            after = replace(after, position=held.position)
+    if after.position > lease.position:
+        state = draft.unit(lease.epoch, lease.unit)
+        assert state is not None
+        skipped = total(overlap(tasks.dead_ranges(state), lease.position, after.position))
+        draft.epochs[lease.epoch].consumed += after.position - lease.position - skipped
+    if after != lease:
+        reader = draft.change(reader, after)
+    if after.position == after.hi:
+        return draft.let_go(reader, after), None
+    return reader, after
+
+
+def _lose(draft: StreamDraft, reader: ReaderState) -> None:
+    for lease in reader.leases:
+        draft.repeated += _repeatable(draft.before, reader, lease)
+        reader = draft.let_go(reader, lease)
+
+
+def _repeatable(stream: Stream, reader: ReaderState, lease: LeaseState) -> int:
+    """Return how many positions of a lost lease its trainer may have taken unheard, at most."""
+    rest = lease.hi - lease.position
+    if reader.per_s == 0:
+        return rest if lease.hi != OPEN_END else 0
+    return min(rest, reader.per_s * stream.spec.window_ms // 1000)
+
+
+def _learn(draft: StreamDraft, attempt: AttemptId, found: UnitMap) -> None:
+    """Take in the size and the cuts of a unit that was opened for the first time."""
+    if not 0 <= found.unit < len(draft.units) or draft.size(found.unit) >= 0:
+        return
+    size = found.rows if found.rows >= 0 else (found.cuts[-1] if found.cuts else -1)
+    if size < 0:
+        return
+    states = [draft.unit(number, found.unit) for number in draft.epochs]
+    leased = [one for state in states if state for one in state.leased]
+    done = [one for state in states if state for one in state.done]
+    leases = _leases_of(draft, attempt, found.unit, len(leased))
+    if any(one.hi > size for one in done) or any(one.position > size for one in leases):
+        # Rows were taken from behind that end: the map is wrong.
+        return
+    draft.learn(found.unit, size, tuple(sorted({one for one in found.cuts if 0 < one <= size})))
+    for lease in leases:
+        if lease.hi > size:
+            _narrow(draft, lease, size)
+
+
+def _leases_of(
+    draft: StreamDraft, attempt: AttemptId, unit: int, count: int
+) -> tuple[LeaseState, ...]:
+    """Return all leases of a unit; who opened it usually holds them."""
+    reader = draft.reader(attempt)
+    own = tuple(one for one in reader.leases if one.unit == unit) if reader else ()
+    if len(own) == count:
+        return own
+    holders = values(draft.readers.result())
+    return tuple(one for holder in holders for one in holder.leases if one.unit == unit)
+
+
+def _narrow(draft: StreamDraft, lease: LeaseState, size: int) -> None:
+    reader = draft.reader(lease.attempt)
+    assert reader is not None
+    reader = draft.narrow(reader, lease, size)
+    entry = draft.units[lease.unit]
+    wished = splitting.split_size(
+        entry,
+        size=size,
+        has_bytes=has_byte_positions(entry.unit),
+        split=draft.before.spec.split,
+    )
+    if wished and size - lease.position > wished:
+        draft.split_due = (*draft.split_due, (lease.attempt, lease.token))
+
+
+def _note_bad(draft: StreamDraft, event: BeatReceived, bad: BadRange) -> None:
+    reader = draft.reader(event.attempt)
+    assert reader is not None
+    lease = find_lease(reader, bad.held)
+    if lease is None:
+        return
+    if bad.kind == "transient" and give_back_tired(draft, reader, lease, bad):
+        return
+    count_bad(draft, lease, bad, event.attempt.label)

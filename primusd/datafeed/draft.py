@@ -1,0 +1,325 @@
+"""A stream in the making: the changes of one event, with the counters that follow from them."""
+
+from msgspec.structs import replace
+
+from primusd.datafeed import tasks
+from primusd.datafeed.model import (
+    OPEN_END,
+    EpochState,
+    LeaseState,
+    Range,
+    ReaderState,
+    Stream,
+    UnitFound,
+    UnitState,
+)
+from primusd.datafeed.ranges import overlap, total
+from primusd.datafeed.shards import ShardsDraft, values
+from primusd.job.ids import AttemptId
+
+
+class EpochDraft:
+    """An epoch in the making."""
+
+    def __init__(self, epoch: EpochState) -> None:
+        self.before = epoch
+        self.number = epoch.number
+        self.units = ShardsDraft(epoch.unit_shards)
+        self.next_unit = epoch.next_unit
+        self.reopened = epoch.reopened
+        self.open_count = epoch.open_count
+        self.consumed = epoch.consumed
+        self.skipped = epoch.skipped
+        self.leased = epoch.leased
+        self.unsized = epoch.unsized
+        self.unsized_units = epoch.unsized_units
+
+    def result(self) -> EpochState:
+        """Return the epoch with the changes."""
+        return EpochState(
+            self.number,
+            self.units.result(),
+            self.next_unit,
+            self.reopened,
+            self.open_count,
+            self.consumed,
+            self.skipped,
+            self.leased,
+            self.unsized,
+            self.unsized_units,
+        )
+
+
+class StreamDraft:
+    """A stream in the making. Reads see the changes made so far.
+
+    Attributes:
+        epochs: The epochs that are not finished, by number.
+        changes: Plain fields of Stream that change.
+    """
+
+    def __init__(self, stream: Stream, at_ms: int) -> None:
+        self.before = stream
+        self.at_ms = at_ms
+        self.units = stream.units
+        self.is_listed = stream.is_listed
+        self.changes: dict[str, object] = {}
+        self.epochs = {epoch.number: EpochDraft(epoch) for epoch in stream.epochs}
+        self.found = ShardsDraft(stream.found)
+        self.known = stream.known
+        self.unsized_units = stream.unsized_units
+        self.readers = ShardsDraft(stream.reader_shards)
+        self.reader_count = stream.reader_count
+        self.idle_count = stream.idle_count
+        self.lease_count = stream.lease_count
+        self.trim_count = stream.trim_count
+        self.wanting = stream.wanting
+        self.last_token = stream.last_token
+        self.bad_count = stream.bad_count
+        self.repeated = stream.repeated
+        self.strike_count = stream.strike_count
+        self.failure = stream.failure
+        self.epochs_begun = stream.epochs_begun
+        self.struck_due = stream.struck_due
+        self.split_due = stream.split_due
+
+    def result(self) -> Stream:
+        """Return the stream with the changes."""
+        return replace(
+            self.before,
+            units=self.units,
+            is_listed=self.is_listed,
+            found=self.found.result(),
+            known=self.known,
+            unsized_units=self.unsized_units,
+            epochs=tuple(self.epochs[number].result() for number in sorted(self.epochs)),
+            reader_shards=self.readers.result(),
+            reader_count=self.reader_count,
+            idle_count=self.idle_count,
+            lease_count=self.lease_count,
+            trim_count=self.trim_count,
+            wanting=self.wanting,
+            last_token=self.last_token,
+            bad_count=self.bad_count,
+            repeated=self.repeated,
+            strike_count=self.strike_count,
+            failure=self.failure,
+            epochs_begun=self.epochs_begun,
+            struck_due=self.struck_due,
+            split_due=self.split_due,
+            **self.changes,
+        )
+
+    def is_same(self) -> bool:
+        """Return whether nothing was changed."""
+        drafts = [self.readers.is_same, self.found.is_same, not self.changes]
+        drafts += [epoch.units.is_same for epoch in self.epochs.values()]
+        return all(drafts) and self.failure == self.before.failure
+
+    # Sizes.
+
+    def size(self, number: int) -> int:
+        """Return the positions in a unit, -1 while nobody knows."""
+        size = self.units[number].size
+        if size >= 0:
+            return size
+        found = self.found.find(number, number)
+        return -1 if found is None else found.size
+
+    def end(self, number: int) -> int:
+        """Return where a unit ends, OPEN_END while nobody knows."""
+        size = self.size(number)
+        return OPEN_END if size < 0 else size
+
+    def learn(self, number: int, size: int, cuts: tuple[int, ...]) -> None:
+        """Set the size of a unit that was just opened; its leases are narrowed by the caller."""
+        self.found.put(number, number, UnitFound(size, cuts))
+        self.known += size
+        self.unsized_units -= 1
+        for epoch in self.epochs.values():
+            state = epoch.units.find(number, number)
+            if state is not None:
+                self.put_unit(epoch.number, number, tasks.clipped(state, size), OPEN_END)
+            elif number == epoch.next_unit:
+                self.move_on(epoch)
+
+    def open_epoch(self, number: int) -> EpochDraft:
+        """Return an epoch, begun if it was not."""
+        if number not in self.epochs:
+            assert number == self.epochs_begun
+            self.epochs_begun += 1
+            self.epochs[number] = EpochDraft(EpochState(number))
+            self.move_on(self.epochs[number])
+        return self.epochs[number]
+
+    def end_epoch(self, number: int) -> None:
+        """Take a finished epoch off the open ones, its counters added to those before."""
+        epoch = self.epochs.pop(number).result()
+        self._count_ended(epoch, 1)
+        if any(state.dead for state in values(epoch.unit_shards)):
+            self.changes["ended"] = (*self.before.ended, epoch)
+
+    def reopen_epoch(self, epoch: EpochState) -> None:
+        """Take back an epoch that ended and left something out."""
+        self.epochs[epoch.number] = EpochDraft(epoch)
+        self._count_ended(epoch, -1)
+        self.changes["ended"] = tuple(one for one in self.before.ended if one is not epoch)
+
+    def _count_ended(self, epoch: EpochState, sign: int) -> None:
+        before = self.before
+        self.changes["consumed_before"] = before.consumed_before + sign * epoch.consumed
+        self.changes["skipped_before"] = before.skipped_before + sign * epoch.skipped
+        self.changes["unsized_before"] = before.unsized_before + sign * epoch.unsized
+
+    # Readers.
+
+    def reader(self, attempt: AttemptId) -> ReaderState | None:
+        """Return a reader as changed so far."""
+        return self.readers.find(attempt.index, attempt)
+
+    def put_reader(self, reader: ReaderState) -> None:
+        """Set a reader, with all counters that follow from it."""
+        self._swap_reader(reader.attempt, reader)
+
+    def drop_reader(self, attempt: AttemptId) -> None:
+        """Remove a reader that holds nothing."""
+        self._swap_reader(attempt, None)
+
+    def _swap_reader(self, attempt: AttemptId, after: ReaderState | None) -> None:
+        before = self.reader(attempt)
+        for reader, sign in ((before, -1), (after, 1)):
+            if reader is None:
+                continue
+            self.reader_count += sign
+            self.idle_count += 0 if reader.leases else sign
+            self.lease_count += sign * len(reader.leases)
+            self.trim_count += sign * sum(lease.trim >= 0 for lease in reader.leases)
+        did_want = before is not None and before.want > 0
+        does_want = after is not None and after.want > 0
+        if does_want and not did_want:
+            self.wanting = (*self.wanting, attempt)
+        elif did_want and not does_want:
+            self.wanting = tuple(one for one in self.wanting if one != attempt)
+        if after is None:
+            self.readers.drop(attempt.index, attempt)
+        else:
+            self.readers.put(attempt.index, attempt, after)
+
+    # Units.
+
+    def unit(self, epoch: int, number: int) -> UnitState | None:
+        """Return what is known of a unit in an epoch, None when it has no entry."""
+        return self.epochs[epoch].units.find(number, number)
+
+    def put_unit(
+        self, epoch: int, number: int, after: UnitState, end_before: int | None = None
+    ) -> None:
+        """Set the state of a unit, with the counters and cursors that follow from it.
+
+        Args:
+            epoch: One that is not finished.
+            number: Of the unit.
+            after: Its new state.
+            end_before: Where the unit ended until now; None: where it ends.
+        """
+        draft = self.epochs[epoch]
+        end = self.end(number)
+        before = draft.units.find(number, number)
+        if before is not None:
+            _count(draft, before, end if end_before is None else end_before, -1)
+        _count(draft, after, end, 1)
+        is_open = not tasks.is_finished(after, end)
+        if is_open or after.dead:
+            draft.units.put(number, number, after)
+        else:
+            draft.units.drop(number, number)
+        self._place(draft, number, does_wait=is_open and bool(tasks.waiting(after, end)))
+
+    def _place(self, epoch: EpochDraft, number: int, *, does_wait: bool) -> None:
+        """Keep `reopened` and `next_unit` true after a unit changed."""
+        if number == epoch.next_unit:
+            self.move_on(epoch)
+        elif number < epoch.next_unit:
+            listed = number in epoch.reopened
+            if does_wait and not listed:
+                epoch.reopened = tuple(sorted((*epoch.reopened, number)))
+            elif listed and not does_wait:
+                epoch.reopened = tuple(one for one in epoch.reopened if one != number)
+
+    def move_on(self, epoch: EpochDraft) -> None:
+        """Move an epoch's cursor to the next unit in which something waits."""
+        while epoch.next_unit < len(self.units):
+            end = self.end(epoch.next_unit)
+            state = epoch.units.find(epoch.next_unit, epoch.next_unit)
+            if end > 0 and (state is None or tasks.waiting(state, end)):
+                return
+            epoch.next_unit += 1
+
+    # Leases.
+
+    def hold(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
+        """Give a reader a lease on a range that waits."""
+        state = self.unit(lease.epoch, lease.unit) or UnitState()
+        self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
+        self.count_leased(lease, 1)
+        moved_ms = reader.moved_ms if reader.leases else self.at_ms
+        after = replace(reader, leases=(*reader.leases, lease), moved_ms=moved_ms)
+        self.put_reader(after)
+        return after
+
+    def change(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
+        """Replace a lease of a reader by itself with other values."""
+        before = next(one for one in reader.leases if one.token == lease.token)
+        if before.hi != lease.hi:
+            state = self.unit(lease.epoch, lease.unit)
+            assert state is not None
+            after = tasks.trimmed(state, Range(before.lo, before.hi), lease.hi)
+            self.put_unit(lease.epoch, lease.unit, after)
+        self.count_leased(before, -1)
+        self.count_leased(lease, 1)
+        return self._put_leases(
+            reader, tuple(lease if one.token == lease.token else one for one in reader.leases)
+        )
+
+    def narrow(self, reader: ReaderState, lease: LeaseState, hi: int) -> ReaderState:
+        """End a lease where its unit turned out to end; the unit knows already."""
+        narrowed = replace(lease, hi=max(hi, lease.position))
+        self.count_leased(narrowed, 1)
+        return self._put_leases(
+            reader, tuple(narrowed if one.token == lease.token else one for one in reader.leases)
+        )
+
+    def let_go(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
+        """End a lease: what was taken is done, the rest waits."""
+        state = self.unit(lease.epoch, lease.unit)
+        assert state is not None
+        after = tasks.released(state, Range(lease.lo, lease.hi), lease.position)
+        self.put_unit(lease.epoch, lease.unit, after)
+        self.count_leased(lease, -1)
+        return self._put_leases(
+            reader, tuple(one for one in reader.leases if one.token != lease.token)
+        )
+
+    def _put_leases(self, reader: ReaderState, leases: tuple[LeaseState, ...]) -> ReaderState:
+        after = replace(reader, leases=leases)
+        self.put_reader(after)
+        return after
+
+    def count_leased(self, lease: LeaseState, sign: int) -> None:
+        """Add what a lease still has to the counter of its epoch, or take it off."""
+        if lease.hi == OPEN_END:
+            return
+        state = self.unit(lease.epoch, lease.unit)
+        dead = tasks.dead_ranges(state) if state else ()
+        left = lease.hi - lease.position - total(overlap(dead, lease.position, lease.hi))
+        self.epochs[lease.epoch].leased += sign * left
+
+
+def _count(epoch: EpochDraft, state: UnitState, end: int, sign: int) -> None:
+    """Add a unit's share to the counters of its epoch, or take it off."""
+    epoch.skipped += sign * tasks.dead_count(state)
+    if not tasks.is_finished(state, end):
+        epoch.open_count += sign
+    elif end == OPEN_END:
+        epoch.unsized += sign * tasks.passed_count(state)
+        epoch.unsized_units += sign

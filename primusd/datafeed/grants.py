@@ -1,0 +1,256 @@
+"""What settle gives out: the next waiting ranges, and trims when nothing waits."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from primusd.datafeed import splitting, tasks
+from primusd.datafeed.draft import EpochDraft, StreamDraft
+from primusd.datafeed.events import Grant, Granted, Trim, TrimAsked
+from primusd.datafeed.model import (
+    OPEN_END,
+    LeaseState,
+    Range,
+    ReaderState,
+    Stream,
+    UnitState,
+    cuts_of,
+    has_byte_positions,
+    reader_of,
+    size_of,
+)
+from primusd.datafeed.shards import values
+
+GRANTS_PER_EVENT_MAX = 512
+OPEN_EPOCHS_MAX = 2
+"""The next epoch begins while stragglers finish this one, a third does not."""
+LEASES_LOOKED_THROUGH_MAX = 256
+"""Up to so many leases the best one to trim is looked for at once, above when the timer says so."""
+TRIM_REST_MS = 2_000
+"""A holder with less work left is not asked to share it."""
+TRIM_IDLE_MS = 10_000
+"""A holder of unknown rate that took nothing for so long is asked in any case."""
+TRIM_BYTES_MIN = 128 << 10
+TRIM_ROWS_MIN = 2_048
+
+
+def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
+    """Return the ranges that go to the readers that want some, None when there are none."""
+    if stream.is_paused or not stream.wanting:
+        return None
+    draft = StreamDraft(stream, at_ms)
+    grants: list[Grant] = []
+    # In turns, so that the first to ask does not take what all could share.
+    round_of = list(stream.wanting)
+    while round_of and len(grants) < GRANTS_PER_EVENT_MAX:
+        again = []
+        for attempt in round_of:
+            reader = draft.reader(attempt)
+            assert reader is not None
+            grant = _next_grant(draft, reader)
+            if grant is None:
+                continue
+            grants.append(grant)
+            grant_lease(draft, grant)
+            if reader.want > 1:
+                again.append(attempt)
+        round_of = again
+    return Granted(tuple(grants)) if grants else None
+
+
+def grant_lease(draft: StreamDraft, grant: Grant) -> None:
+    """Make a grant true."""
+    reader = draft.reader(grant.attempt)
+    assert reader is not None
+    assert grant.token == draft.last_token + 1
+    draft.open_epoch(grant.epoch)
+    draft.last_token = grant.token
+    lease = LeaseState(
+        grant.token,
+        grant.attempt,
+        grant.epoch,
+        grant.unit,
+        grant.lo,
+        grant.hi,
+        grant.lo,
+        draft.at_ms,
+    )
+    held = draft.hold(reader, lease)
+    draft.put_reader(replace(held, want=max(0, held.want - 1)))
+
+
+def does_wait(stream: Stream) -> bool:
+    """Return whether a range waits that may be given out."""
+    for epoch in stream.epochs:
+        if epoch.reopened or epoch.next_unit < len(stream.units):
+            return True
+    return may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun)
+
+
+def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
+    """Return whether the next epoch may begin now that all of the open ones is handed out."""
+    return stream.is_listed and open_count < OPEN_EPOCHS_MAX and begun < stream.spec.epochs
+
+
+def _next_grant(draft: StreamDraft, reader: ReaderState) -> Grant | None:
+    found = _next_unit(draft)
+    if found is None:
+        return None
+    epoch, number = found
+    if reader.leases and draft.idle_count and not _has_more(draft, epoch):
+        # The last waiting units go to readers that hold nothing.
+        return None
+    state = epoch.units.find(number, number) or UnitState()
+    one = _first_range(state, draft.end(number))
+    entry = draft.units[number]
+    hi = splitting.cut(
+        entry,
+        one,
+        size=draft.size(number),
+        cuts=_cuts(draft, number),
+        has_bytes=has_byte_positions(entry.unit),
+        split=draft.before.spec.split,
+        share=splitting.Share(
+            reader.per_s,
+            max(0, draft.known - epoch.consumed - epoch.skipped - epoch.leased),
+            draft.reader_count,
+        ),
+    )
+    return Grant(epoch.number, number, one.lo, hi, draft.last_token + 1, reader.attempt)
+
+
+def _next_unit(draft: StreamDraft) -> tuple[EpochDraft, int] | None:
+    """Return the epoch and number of the first unit in which something waits."""
+    for number in sorted(draft.epochs):
+        epoch = draft.epochs[number]
+        if epoch.reopened:
+            return epoch, epoch.reopened[0]
+        if epoch.next_unit < len(draft.units):
+            return epoch, epoch.next_unit
+    if not may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun):
+        return None
+    epoch = draft.open_epoch(draft.epochs_begun)
+    return (epoch, epoch.next_unit) if epoch.next_unit < len(draft.units) else None
+
+
+def _has_more(draft: StreamDraft, epoch: EpochDraft) -> bool:
+    """Return whether more units wait than readers hold nothing."""
+    count = len(epoch.reopened) + len(draft.units) - epoch.next_unit
+    if count > draft.idle_count:
+        return True
+    return may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun)
+
+
+def _first_range(state: UnitState, end: int) -> Range:
+    """Return the first waiting range; one that is suspected stands alone."""
+    one = tasks.waiting(state, end)[0]
+    for strike in state.strikes:
+        if strike.lo <= one.lo < strike.hi:
+            return Range(one.lo, min(one.hi, strike.hi))
+        if one.lo < strike.lo < one.hi:
+            return Range(one.lo, strike.lo)
+    return one
+
+
+def _cuts(draft: StreamDraft, number: int) -> tuple[int, ...]:
+    found = draft.found.find(number, number)
+    return () if found is None else found.cuts
+
+
+def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
+    """Return whom to ask for a part of what it holds, None when nobody has much left."""
+    if stream.split_due:
+        return _split_trims(stream)
+    if not stream.wanting or stream.is_paused:
+        return None
+    if stream.lease_count > LEASES_LOOKED_THROUGH_MAX and not stream.is_trim_due:
+        return None
+    hungry = tuple(_hungry(stream))
+    owed = len(hungry) - stream.trim_count
+    if owed <= 0:
+        return None
+    asked: list[tuple[int, Trim]] = []
+    for reader in values(stream.reader_shards):
+        if reader in hungry or any(lease.trim >= 0 for lease in reader.leases):
+            continue
+        found = [_trim(stream, reader, lease, hungry[0], at_ms) for lease in reader.leases]
+        asked += sorted((one for one in found if one is not None), key=lambda one: -one[0])[:1]
+    asked.sort(key=lambda one: (-one[0], one[1].token))
+    return TrimAsked(tuple(trim for _, trim in asked[:owed])) if asked else None
+
+
+def _hungry(stream: Stream) -> Iterator[ReaderState]:
+    """Yield the readers that want more and have little or nothing left."""
+    for attempt in stream.wanting:
+        reader = reader_of(stream, attempt)
+        assert reader is not None
+        rest = sum(lease.hi - lease.position for lease in reader.leases)
+        if rest == 0 or (reader.per_s and rest * 1000 // reader.per_s < TRIM_REST_MS):
+            yield reader
+
+
+def _trim(
+    stream: Stream, reader: ReaderState, lease: LeaseState, other: ReaderState, at_ms: int
+) -> tuple[int, Trim] | None:
+    """Return how much time a lease has left and where to cut it, None when it is not worth it."""
+    if lease.hi == OPEN_END:
+        return None
+    rest = lease.hi - lease.position
+    rest_ms = rest * 1000 // reader.per_s if reader.per_s else -1
+    has_bytes = has_byte_positions(stream.units[lease.unit].unit)
+    if rest_ms < 0 and at_ms - max(lease.granted_ms, reader.moved_ms) >= TRIM_IDLE_MS:
+        rest_ms = splitting.GRANULE_MS * 10
+    is_much = (
+        rest_ms >= TRIM_REST_MS
+        if rest_ms >= 0
+        else rest >= (TRIM_BYTES_MIN if has_bytes else TRIM_ROWS_MIN)
+    )
+    if rest < 2 or not is_much:
+        return None
+    at = splitting.middle(
+        lease.position,
+        lease.hi,
+        per_s=reader.per_s,
+        other_per_s=other.per_s,
+        cuts=cuts_of(stream, lease.unit),
+        rest_ms=rest_ms,
+    )
+    if at < 0:
+        return None
+    return (rest_ms if rest_ms >= 0 else rest), Trim(reader.attempt, lease.token, at)
+
+
+def _split_trims(stream: Stream) -> TrimAsked:
+    """Return the trims that the spec's split asks for, of leases given before the unit was open.
+
+    One that ended meanwhile is named with `at` -1: nothing is asked, it is no longer due.
+    """
+    trims = []
+    for attempt, token in stream.split_due:
+        reader = reader_of(stream, attempt)
+        leases = reader.leases if reader else ()
+        lease = next((one for one in leases if one.token == token), None)
+        trims.append(Trim(attempt, token, -1 if lease is None else _split_end(stream, lease)))
+    return TrimAsked(tuple(trims))
+
+
+def _split_end(stream: Stream, lease: LeaseState) -> int:
+    size = size_of(stream, lease.unit)
+    entry = stream.units[lease.unit]
+    wished = splitting.split_size(
+        entry, size=size, has_bytes=has_byte_positions(entry.unit), split=stream.spec.split
+    )
+    at = lease.position + wished
+    return at if wished and at < lease.hi else -1
+
+
+def ask_trims(draft: StreamDraft, event: TrimAsked) -> None:
+    """Make trims wished for; one for a lease that is gone is dropped."""
+    draft.split_due = ()
+    draft.changes["is_trim_due"] = False
+    for trim in event.trims:
+        reader = draft.reader(trim.attempt)
+        leases = reader.leases if reader else ()
+        lease = next((one for one in leases if one.token == trim.token), None)
+        if reader is not None and lease is not None and trim.at >= 0:
+            draft.change(reader, replace(lease, trim=trim.at))

@@ -1,0 +1,200 @@
+"""What cannot be read and what kills its readers: strikes, dead ranges, budgets."""
+
+from msgspec.structs import replace
+
+from primusd.datafeed import tasks
+from primusd.datafeed.draft import StreamDraft
+from primusd.datafeed.events import StruckOut, TaskRetryRequested, TaskSkipRequested
+from primusd.datafeed.model import (
+    OPEN_END,
+    DeadRange,
+    LeaseState,
+    Range,
+    ReaderState,
+    UnitState,
+    has_byte_positions,
+)
+from primusd.datafeed.protocol import BadRange
+from primusd.datafeed.ranges import measure, overlap, union
+from primusd.errors import NotFoundError
+
+STRUCK_BYTES_MIN = 1 << 20
+"""Bytes that are struck out together: where a record begins is not known here."""
+TEXT_CHARS_MAX = 500
+HEAD_BYTES_MAX = 64
+DATA_KINDS = ("data", "changed", "vanished")
+WITHOUT_BOUND = -1
+
+
+def least(draft: StreamDraft, unit: int) -> int:
+    """Return how few positions are struck out together."""
+    return STRUCK_BYTES_MIN if has_byte_positions(draft.units[unit].unit) else 1
+
+
+def strike(draft: StreamDraft, lease: LeaseState) -> None:
+    """Note that a reader died of its own fault on a lease that it did not move; it is let go."""
+    state = draft.unit(lease.epoch, lease.unit)
+    assert state is not None
+    minimum = least(draft, lease.unit)
+    one = Range(lease.lo, lease.hi)
+    after, suspect = tasks.struck(state, one, lease.attempt.label, minimum)
+    draft.put_unit(lease.epoch, lease.unit, after)
+    draft.strike_count += 1
+    if tasks.is_struck_out(suspect, minimum):
+        draft.struck_due = (*draft.struck_due, (lease.epoch, lease.unit, suspect))
+
+
+def strike_out(draft: StreamDraft, event: StruckOut) -> None:
+    """Leave a range out that killed its readers."""
+    draft.struck_due = tuple(
+        (epoch, unit, one)
+        for epoch, unit, one in draft.struck_due
+        if (epoch, unit, one.lo) != (event.epoch, event.unit, event.lo)
+    )
+    state = draft.unit(event.epoch, event.unit)
+    if state is None:
+        return
+    rest = tuple(one for one in state.strikes if one.lo != event.lo)
+    draft.put_unit(event.epoch, event.unit, replace(state, strikes=rest))
+    dead = DeadRange(event.lo, event.hi, "struckOut", event.text, "settle")
+    bury(draft, event.epoch, event.unit, dead)
+
+
+def give_back_tired(
+    draft: StreamDraft, reader: ReaderState, lease: LeaseState, bad: BadRange
+) -> bool:
+    """Let somebody else try a range whose storage did not answer; False: it was tried before."""
+    state = draft.unit(lease.epoch, lease.unit)
+    assert state is not None
+    if overlap(state.tired, bad.lo, bad.hi):
+        return False
+    after = draft.let_go(reader, lease)
+    assert after is not None
+    state = draft.unit(lease.epoch, lease.unit) or UnitState()
+    tired = union((*state.tired, Range(lease.position, lease.hi)))
+    draft.put_unit(lease.epoch, lease.unit, replace(state, tired=tired))
+    return True
+
+
+def count_bad(draft: StreamDraft, lease: LeaseState, bad: BadRange, by: str) -> None:
+    """Leave out a range of a held lease that cannot be read; a repeat changes nothing."""
+    kind = bad.kind if bad.kind in DATA_KINDS else "data"
+    lo, hi = max(bad.lo, lease.position), min(bad.hi, lease.hi)
+    if lo >= hi:
+        return
+    dead = DeadRange(lo, hi, kind, bad.text[:TEXT_CHARS_MAX], by, bad.head[:HEAD_BYTES_MAX])
+    draft.count_leased(lease, -1)
+    bury(draft, lease.epoch, lease.unit, dead)
+    draft.count_leased(lease, 1)
+
+
+def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
+    """Add a range to the dead ones and charge it to the budget, or fail the stream."""
+    state = draft.unit(epoch, unit) or UnitState()
+    rows = 0
+    for part in tasks.alive_parts(state, Range(dead.lo, dead.hi)):
+        state = tasks.killed(state, replace(dead, lo=part.lo, hi=part.hi, at_ms=draft.at_ms))
+        rows += _charged(draft, unit, part, dead.kind)
+    if not rows:
+        return
+    draft.put_unit(epoch, unit, state)
+    draft.bad_count += rows
+    spec = draft.before.spec
+    where = f"{draft.units[unit].unit.location} {_where(draft, unit, dead)}: {dead.text}"
+    if draft.failure:
+        return
+    if spec.on_bad == "fail":
+        draft.failure = where
+    elif spec.bad_rows != WITHOUT_BOUND and draft.bad_count > spec.bad_rows:
+        draft.failure = f"more than {spec.bad_rows} rows (badRows) could not be read; last: {where}"
+
+
+def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> None:
+    """Leave a task out because a person said so; a holder loses it.
+
+    Raises:
+        NotFoundError: There is no task there that is not finished.
+    """
+    if event.epoch not in draft.epochs or not 0 <= event.unit < len(draft.units):
+        raise _no_task(event.epoch, event.unit, event.lo)
+    one = _held_range(draft, event) or _waiting_range(draft, event)
+    if one is None:
+        raise _no_task(event.epoch, event.unit, event.lo)
+    state = draft.unit(event.epoch, event.unit) or UnitState()
+    for part in tasks.alive_parts(state, one):
+        dead = DeadRange(part.lo, part.hi, "skipped", event.reason, by, at_ms=draft.at_ms)
+        state = tasks.killed(state, dead)
+    draft.put_unit(event.epoch, event.unit, state)
+
+
+def _held_range(draft: StreamDraft, event: TaskSkipRequested) -> Range | None:
+    """Take the lease that covers the position away from its holder; return what it had left."""
+    state = draft.unit(event.epoch, event.unit)
+    if state is None or not any(one.lo <= event.lo < one.hi for one in state.leased):
+        return None
+    for reader in draft.before.readers.values():
+        for lease in reader.leases:
+            is_there = (lease.epoch, lease.unit) == (event.epoch, event.unit)
+            if is_there and lease.lo <= event.lo < lease.hi:
+                draft.let_go(reader, lease)
+                return Range(lease.position, lease.hi)
+    raise AssertionError("a leased range without a lease")
+
+
+def _waiting_range(draft: StreamDraft, event: TaskSkipRequested) -> Range | None:
+    state = draft.unit(event.epoch, event.unit)
+    if state is None:
+        if event.unit < draft.epochs[event.epoch].next_unit:
+            return None
+        state = UnitState()
+    waiting = tasks.waiting(state, draft.end(event.unit))
+    return next((one for one in waiting if one.lo <= event.lo < one.hi), None)
+
+
+def retry(draft: StreamDraft, event: TaskRetryRequested) -> None:
+    """Let a dead range wait again, also one of an epoch that had ended.
+
+    Raises:
+        NotFoundError: There is no dead range there.
+    """
+    if event.epoch not in draft.epochs:
+        _reopen(draft, event)
+    state = draft.unit(event.epoch, event.unit)
+    dead = next((one for one in state.dead if one.lo == event.lo), None) if state else None
+    if state is None or dead is None:
+        raise _no_task(event.epoch, event.unit, event.lo)
+    if dead.kind != "skipped":
+        charged = _charged(draft, event.unit, Range(dead.lo, dead.hi), dead.kind)
+        draft.bad_count = max(0, draft.bad_count - charged)
+    draft.put_unit(event.epoch, event.unit, tasks.revived(state, dead))
+
+
+def _reopen(draft: StreamDraft, event: TaskRetryRequested) -> None:
+    """Take an epoch back that ended and left something out."""
+    before = draft.before
+    epoch = next((one for one in before.ended if one.number == event.epoch), None)
+    if epoch is None:
+        raise _no_task(event.epoch, event.unit, event.lo)
+    draft.reopen_epoch(epoch)
+
+
+def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
+    """Return the rows that a dead range counts in the budget; what cannot be told is too much."""
+    if one.hi == OPEN_END:
+        return 1 << 40
+    if has_byte_positions(draft.units[unit].unit) and kind == "data":
+        # One record; a longer range is counted by its bytes, which rows cannot exceed.
+        return 1 if one.hi - one.lo <= STRUCK_BYTES_MIN else one.hi - one.lo
+    return measure(one.lo, one.hi)
+
+
+def _where(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
+    word = "bytes" if has_byte_positions(draft.units[unit].unit) else "rows"
+    return f"from {word[:-1]} {dead.lo}" if dead.hi == OPEN_END else f"{word} {dead.lo}-{dead.hi}"
+
+
+def _no_task(epoch: int, unit: int, lo: int) -> NotFoundError:
+    return NotFoundError(
+        f"there is no such task at epoch {epoch} unit {unit} position {lo}",
+        hint="primusctl data NAME tasks lists them",
+    )

@@ -1,0 +1,56 @@
+"""What a reader should do: a pure view of the stream (docs/protocol.md §8)."""
+
+from primusd.datafeed.model import ReaderState, Stream, reader_of
+from primusd.datafeed.protocol import FeedOrders, Lease
+from primusd.job.ids import AttemptId
+
+WAIT_MS = 1_000
+PAUSED_WAIT_MS = 5_000
+"""For readers without a connection of their own, on which changed orders would be pushed."""
+
+
+def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrders:
+    """Return all that should be so with the stream at a reader.
+
+    An older incarnation, or one that has not opened the stream, holds nothing and waits.
+    """
+    reader = reader_of(stream, attempt)
+    if reader is None or reader.incarnation != incarnation:
+        state = "end" if stream.phase == "Done" else "wait"
+        return FeedOrders(stream.name, (), state, 0, wait_ms=WAIT_MS)
+    state, wait_ms = _state(stream, reader)
+    return FeedOrders(
+        stream.name,
+        _leases(stream, reader),
+        state,
+        reader.rows_per_s * stream.spec.window_ms // 1000,
+        wait_ms,
+        answers=reader.answers,
+    )
+
+
+def _leases(stream: Stream, reader: ReaderState) -> tuple[Lease, ...]:
+    """Return all leases; each with its unit until the reader has shown that it has it."""
+    return tuple(
+        Lease(
+            lease.epoch,
+            lease.unit,
+            lease.lo,
+            lease.hi,
+            lease.token,
+            lease.position,
+            lease.trim,
+            stream.units[lease.unit].unit if lease.position == lease.lo else None,
+        )
+        for lease in reader.leases
+    )
+
+
+def _state(stream: Stream, reader: ReaderState) -> tuple[str, int]:
+    if stream.phase == "Done":
+        return "end", 0
+    if stream.phase != "Serving":
+        return "wait", WAIT_MS
+    if stream.is_paused:
+        return "paused", PAUSED_WAIT_MS
+    return ("serve", 0) if reader.leases else ("wait", WAIT_MS)
