@@ -17,7 +17,8 @@ from primusd.job.admission_model import Admission
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of
 from primusd.state.journal import Loaded
-from primusd.state.snapshots import check_schema, decode_machine
+from primusd.state.schema import check_schema
+from primusd.state.snapshots import decode_machine
 
 
 class Recovered(Struct, frozen=True):

@@ -139,6 +139,11 @@ class Watch:
         """The newest revision that was told."""
         return self._engine.revision
 
+    @property
+    def oldest(self) -> int:
+        """The oldest revision from which a watch can go on."""
+        return self._oldest
+
     def forget(self, watcher: "Watcher") -> None:
         """Tell a watcher nothing more."""
         self._watchers.discard(watcher)

@@ -23,7 +23,7 @@ from primusd.records import SCHEMA, Entry, decode_entry, encode_entry
 from primusd.state.archive import Archive, ArchivedEntry
 from primusd.state.ballast import Ballast
 from primusd.state.journal import Loaded, Snapshot
-from primusd.state.snapshots import check_schema
+from primusd.state.schema import Head, check_schema
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -32,6 +32,7 @@ VALUE_BYTES_MAX = 256 << 10
 """No stored value is larger: a later move to another store keeps its limits."""
 WAL_BYTES_KEPT = 16 << 20
 PRUNE_EVERY_MS = 3_600_000
+_MAGIC = b"SQLite format 3\0"
 _USER_VERSION_OFFSET = 60
 """Of the file's header: https://www.sqlite.org/fileformat.html#user_version_number."""
 
@@ -43,10 +44,6 @@ CREATE TABLE IF NOT EXISTS snapshots(
     key TEXT NOT NULL, part INTEGER NOT NULL, covers INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (key, part));
 """
-
-
-class _Head(Struct, frozen=True, array_like=True):
-    schema: int
 
 
 class ArchiveLimits(Struct, frozen=True):
@@ -206,6 +203,9 @@ def _user_version(path: Path) -> int:
         raise StoreUnavailableError(
             f"the journal {path} cannot be read: {error.strerror}"
         ) from error
+    if not header.startswith(_MAGIC):
+        # Not ours to judge; SQLite says what it is.
+        return 0
     return int.from_bytes(header[_USER_VERSION_OFFSET : _USER_VERSION_OFFSET + 4], "big")
 
 
@@ -264,7 +264,7 @@ def _bodies(db: sqlite3.Connection, *, below: int = 1 << 62) -> Iterator[tuple[i
 def _decoded(revision: int, body: bytes) -> Entry:
     """Return an entry, after a look at its schema: a newer one need not decode at all."""
     try:
-        check_schema(msgspec.msgpack.decode(body, type=_Head).schema)
+        check_schema(msgspec.msgpack.decode(body, type=Head).schema)
         return decode_entry(body)
     except msgspec.MsgspecError as error:
         raise StoreUnavailableError(

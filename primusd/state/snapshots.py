@@ -14,19 +14,15 @@ from msgspec.structs import replace
 
 from primusd.core import Machine, World, find
 from primusd.datafeed.model import Stream, UnitEntry
-from primusd.errors import NewerSchemaError
 from primusd.job.admission_model import Admission
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of
 from primusd.state.journal import Loaded, Snapshot
+from primusd.state.schema import Head, check_schema
 
 UNITS_PER_PART = 4_096
 SNAPSHOT_BYTES_PER_TURN = 1 << 20
 """What one turn of the loop encodes and writes at most, but for a single larger machine."""
-
-
-class _Head(Struct, frozen=True, array_like=True):
-    schema: int
 
 
 class _AdmissionPart(Struct, frozen=True, array_like=True):
@@ -112,26 +108,13 @@ def decode_machine(machine: str, parts: Mapping[str, bytes]) -> Machine:
         msgspec.MsgspecError: A part is not what this version writes.
     """
     for body in parts.values():
-        check_schema(msgspec.msgpack.decode(body, type=_Head).schema)
+        check_schema(msgspec.msgpack.decode(body, type=Head).schema)
     state = parts[""]
     if machine == ADMISSION:
         return msgspec.msgpack.decode(state, type=_AdmissionPart).admission
     if "/" in machine:
         return _decode_stream(state, parts)
     return _decode_job(state, parts)
-
-
-def check_schema(schema: int) -> None:
-    """Refuse what a newer version wrote.
-
-    Raises:
-        NewerSchemaError: Its number is higher than ours.
-    """
-    if schema > SCHEMA:
-        raise NewerSchemaError(
-            f"the store was written with schema {schema}; this primusd knows schemas to {SCHEMA}",
-            hint="start the version of primusd that wrote it, or a newer one",
-        )
 
 
 def _decode_job(state: bytes, parts: Mapping[str, bytes]) -> Job:

@@ -1,0 +1,196 @@
+"""All that happens before the loop turns: configuration, directories, lock, token, sockets."""
+
+import argparse
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from primusd import config, systemd
+from primusd.api.auth import LOOPBACK_NAMES, Access, Token, host_name, read_tokens, token_of
+from primusd.config import Loaded, split_address
+from primusd.errors import ConfigError, PrimusdError
+from primusd.listeners import (
+    AddressInUseError,
+    Listener,
+    listen_tcp,
+    listen_unix,
+    passed_listeners,
+    share_file,
+)
+from primusd.state.directory import (
+    StateDirectory,
+    make_directory,
+    take_state_directory,
+    unusable,
+    write_durably,
+)
+
+log = structlog.get_logger()
+
+SYSTEM_MODE, USER_MODE = 0o750, 0o700
+TOKEN_BYTES = 32
+
+
+class Prepared(Struct, frozen=True):
+    """What a daemon stands on."""
+
+    flags: argparse.Namespace
+    loaded: Loaded
+    directory: StateDirectory
+    token: str
+    """Of the run directory."""
+    listeners: tuple[Listener, ...]
+    is_ephemeral: bool
+
+
+def load_configuration(flags: argparse.Namespace, environ: Mapping[str, str]) -> Loaded:
+    """Return the configuration in force.
+
+    Raises:
+        ConfigError: Every fault at once.
+    """
+    if flags.ephemeral and not flags.state_dir:
+        flags.state_dir = tempfile.mkdtemp(prefix="primusd-")
+    return config.load(vars(flags), environ, flags.config)
+
+
+def prepare(flags: argparse.Namespace, loaded: Loaded, environ: Mapping[str, str]) -> Prepared:
+    """Take the directories and the addresses.
+
+    Raises:
+        StateDirectoryInUseError: Another daemon has the state directory.
+        AddressInUseError: Somebody answers at an address that was asked for.
+        PrimusdError: A directory cannot be used.
+    """
+    places = loaded.directories
+    is_system = os.geteuid() == 0 or "STATE_DIRECTORY" in environ
+    mode = SYSTEM_MODE if is_system else USER_MODE
+    directory = take_state_directory(places.state, cluster=loaded.config.cluster, mode=mode)
+    try:
+        token = _prepare_run(places.run, loaded, mode)
+        listeners = open_listeners(loaded)
+    except BaseException:
+        directory.close()
+        raise
+    return Prepared(flags, loaded, directory, token, listeners, bool(flags.ephemeral))
+
+
+def _prepare_run(run: Path, loaded: Loaded, mode: int) -> str:
+    """Make the run directory with the pid file and the token, and return the token."""
+    group = loaded.config.listen.socket_group
+    try:
+        make_directory(run, mode=mode)
+        write_durably(run / "primusd.pid", f"{os.getpid()}\n".encode(), mode=0o644)
+        path = run / "token"
+        if not path.exists():
+            token = secrets.token_urlsafe(TOKEN_BYTES)
+            write_durably(path, f"{token}\n".encode(), mode=0o600)
+            share_file(path, group, mode=0o640)
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise _unusable_run(run, error) from error
+
+
+def _unusable_run(run: Path, error: OSError) -> PrimusdError:
+    text = unusable(run, error).message.replace("state directory", "run directory")
+    return ConfigError(text, hint="name another one with --run-dir")
+
+
+def open_listeners(loaded: Loaded) -> tuple[Listener, ...]:
+    """Return the sockets to serve: those that systemd passed, and ours for what it did not.
+
+    Raises:
+        AddressInUseError: Somebody answers at an address that was asked for by name.
+        ConfigError: An address cannot be listened at.
+    """
+    found = list(passed_listeners(systemd.passed_sockets()))
+    listen = loaded.config.listen
+    if not any(one.is_unix for one in found):
+        path = Path(listen.socket)
+        found.append(listen_unix(path, group=listen.socket_group))
+    if listen.tcp and all(one.is_unix for one in found):
+        try:
+            found.append(listen_tcp(listen.tcp))
+        except AddressInUseError:
+            if not loaded.is_default("listen.tcp"):
+                raise
+            log.warning("listener.port_taken", address=listen.tcp)
+    return tuple(found)
+
+
+def access_of(loaded: Loaded, token: str) -> Access:
+    """Return who may come in over TCP.
+
+    Raises:
+        ConfigError: The token file cannot be read.
+    """
+    listen = loaded.config.listen
+    tokens: tuple[Token, ...] = (token_of("local", "admin", token),)
+    if loaded.config.auth.tokens:
+        tokens += read_tokens(Path(loaded.config.auth.tokens))
+    hosts = set(LOOPBACK_NAMES)
+    if listen.tcp:
+        hosts.add(split_address(listen.tcp)[0])
+    if listen.advertise:
+        hosts.add(host_name(listen.advertise.partition("://")[2] or listen.advertise))
+    return Access(
+        tokens=tokens,
+        hosts=frozenset(hosts),
+        page_reads_without_token=loaded.config.auth.page_reads_without_token,
+    )
+
+
+def heads_of(prepared: Prepared) -> tuple[str, ...]:
+    """Return the addresses by which executors and nodes reach this daemon, the nearest first."""
+    listen = prepared.loaded.config.listen
+    heads = [f"unix:{one.address}" for one in prepared.listeners if one.is_unix]
+    if listen.advertise:
+        heads.append(listen.advertise)
+    return tuple(heads)
+
+
+def start_lines(prepared: Prepared, version: str) -> str:
+    """Return what a person sees when the daemon leads."""
+    loaded = prepared.loaded
+    where = _short(loaded.directories.state)
+    lines = [
+        f'primusd {version} leads cluster "{loaded.config.cluster}" (embedded store in {where})'
+    ]
+    places = [f"socket  {one.address}" for one in prepared.listeners if one.is_unix]
+    scheme = "https" if loaded.config.listen.tls_cert else "http"
+    for one in prepared.listeners:
+        if not one.is_unix:
+            address = one.address.replace("127.0.0.1", "localhost")
+            places.append(f"page  {scheme}://{address}")
+    lines.append("  " + "      ".join(places))
+    return "\n".join(lines)
+
+
+def clean_run(prepared: Prepared) -> None:
+    """Remove what only a living daemon has."""
+    run = prepared.loaded.directories.run
+    (run / "primusd.pid").unlink(missing_ok=True)
+    for one in prepared.listeners:
+        if one.is_unix and one.address == prepared.loaded.config.listen.socket:
+            Path(one.address).unlink(missing_ok=True)
+
+
+def remove_state(prepared: Prepared) -> None:
+    """Remove all that an ephemeral daemon had."""
+    places = prepared.loaded.directories
+    shutil.rmtree(places.state, ignore_errors=True)
+    if places.state not in places.run.parents:
+        shutil.rmtree(places.run, ignore_errors=True)
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return (
+        f"~/{path.relative_to(home)}" if home in path.parents and home != Path("/") else str(path)
+    )
