@@ -1,7 +1,6 @@
 """An original job file in the form of ours, with what it means there (docs/original.md)."""
 
 import posixpath
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -10,9 +9,9 @@ from primusd.compat.datasources import convert_input
 from primusd.compat.draft import Draft
 from primusd.compat.failover import convert_failover
 from primusd.compat.original import Fields, Note, Path, Report, Wrong
+from primusd.job.labels import nearest_label
 
 API_VERSION = "primus/v1"
-LABEL_MAX = 63
 ENV_RESERVED = "PRIMUS_"
 STREAM = "default"
 
@@ -65,7 +64,7 @@ def _name(job: Fields, draft: Draft) -> None:
 
 def _label(fields: Fields, field: str, name: str) -> str:
     """Return a DNS label for a name, and say so when it is another."""
-    mapped = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:LABEL_MAX].rstrip("-")
+    mapped = nearest_label(name)
     if mapped != name and mapped:
         fields.report.note(
             fields.at(field), f"{name} is called {mapped} here: names are DNS labels"
@@ -147,9 +146,10 @@ def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draf
         draft.put((*path, "ports"), names, role.at("portNum"))
     convert_failover(role, path, draft)
     if role.enum("inputPolicy", ("ENV", "STREAMING")) == "STREAMING":
-        draft.put((*path, "data"), STREAM, role.at("inputPolicy"))
-        draft.put((*path, "feed"), "stdin", role.at("inputPolicy"))
-        if not job.has("inputManager"):
+        if job.has("inputManager"):
+            draft.put((*path, "data"), STREAM, role.at("inputPolicy"))
+            draft.put((*path, "feed"), "stdin", role.at("inputPolicy"))
+        else:
             role.report.mistake(
                 role.at("inputPolicy"), found="STREAMING", hint="there is no inputManager to read"
             )

@@ -45,6 +45,7 @@ REASONS: dict[str, str] = {
     "progressManagerType": "progress is that of rows acknowledged and replicas completed",
     "region": _DEAD,
     "role.*.attribute": _DEAD,
+    "role.*.failover.commonFailoverPolicy.maxGlobalRoleFailureTimes": _DEAD,
     "role.*.failover": "the failover policy has no such field",
     "role.*.gpuSoftConstraint": _DEAD,
     "role.*.isEvaluation": _DEAD,

@@ -13,6 +13,7 @@ Path: TypeAlias = tuple[str | int, ...]
 # A file with one of these and none of ours is the original's.
 _MARKS = ("role", "inputManager", "input_manager", "runtimeConf", "runtime_conf", "maxAppAttempts")
 _OURS = ("apiVersion", "roles", "kind")
+_SHOWN_MAX = 60
 _DIGITS = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
@@ -55,7 +56,9 @@ class Report:
         self, path: Path, *, found: object = "", allowed: str | tuple[str, ...] = "", hint: str = ""
     ) -> None:
         """Say that a field cannot be read."""
-        self.wrong.append(Wrong(path, str(found)[:60], allowed, hint))
+        is_message = isinstance(found, dict)
+        shown = "an object" if is_message else "a list" if isinstance(found, list) else str(found)
+        self.wrong.append(Wrong(path, shown[:_SHOWN_MAX], allowed, hint))
 
 
 class Fields:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from primusd.job.labels import is_label
 from primusd.job.spec import (
     REPLICAS_MAX,
     JobSpec,
@@ -204,12 +205,11 @@ def _labels(section: Section) -> Mapping[str, str]:
 def _roles(section: Section) -> dict[str, RoleSpec]:
     value = section.raw("roles")
     if not is_mapping(value) or not value:
-        section.findings.add(
-            section.at("roles") if section.has("roles") else (),
-            found=show_value(value) if section.has("roles") else "",
-            allowed="a mapping of names to roles, as {worker: {replicas: 4, command: …}}",
-            hint="" if section.has("roles") else "roles is missing",
-        )
+        form = "a mapping of names to roles, as {worker: {replicas: 4, command: …}}"
+        if section.has("roles"):
+            section.wrong("roles", form)
+        else:
+            section.findings.add((), hint=f"roles is missing: {form}")
         return {}
     return {name: read_role(section.findings, name, role) for name, role in value.items()}
 
@@ -323,8 +323,9 @@ def _check_job(findings: Findings, spec: JobSpec) -> None:
         findings.add(
             ("roles",), found=f"{total} replicas", allowed=f"at most {REPLICAS_MAX} in all"
         )
-    if spec.name:
-        check_derived(findings, spec.name, [(r.name, r.replicas) for r in spec.roles.values()])
+    if is_label(spec.name):
+        named = [role for role in spec.roles.values() if is_label(role.name)]
+        check_derived(findings, spec.name, [(role.name, role.replicas) for role in named])
     if spec.roles and all(role.success.kind == "never" for role in spec.roles.values()):
         findings.add(
             ("roles",),

@@ -230,7 +230,7 @@ class _Assembly:
     def _scalar(self, node: Node, path: Path) -> object:
         if isinstance(node.value, str) and not _is_unicode(node.value):
             self._fault(path, Entry("", node, node.line, node.column), hint="not valid Unicode")
-            return ""
+            return "?"
         return node.value
 
     def _fault(self, path: Path, entry: Entry, *, found: str = "", hint: str) -> None:

@@ -1,19 +1,17 @@
 """Names: what a label is, and how long a name may be for everything derived from it."""
 
-import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from primusd.job.ids import is_uid
+from primusd.job.labels import LABEL_MAX, is_label, nearest_label
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings
 
-LABEL_MAX = 63
 # A pod is a host name; its attempts are counted with up to five digits.
 ATTEMPT_MAX = 99_999
 PORT_NAME_MAX = 15
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 LABEL_ALLOWED = "lower-case letters, digits and dashes, a letter or digit first and last"
 
 
@@ -41,23 +39,12 @@ DERIVED = (
 )
 
 
-def label(text: str) -> str:
-    """Return the nearest DNS label of a text, at most 63 characters; "" when nothing is left."""
-    simple = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return simple[:LABEL_MAX].rstrip("-")
-
-
-def is_label(text: str) -> bool:
-    """Return whether the text is a DNS label by its characters; its length is not looked at."""
-    return _LABEL.fullmatch(text) is not None
-
-
 def check_label(
     findings: Findings, path: Path, name: str, *, limit: int = LABEL_MAX, of_key: bool = False
 ) -> bool:
     """Return whether a name is a label of at most so many characters, or note why not."""
     if not is_label(name):
-        near = label(name)[:limit]
+        near = nearest_label(name)[:limit].rstrip("-")
         hint = f"for example {near}" if near else ""
         findings.add(
             path,

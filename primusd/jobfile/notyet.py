@@ -10,7 +10,6 @@ from primusd.jobfile.streams import FORMATS, FORMATS_LATER, is_url
 
 _SYNCHRONOUS = "torch, tensorflow-ps, tensorflow-multiworker, jax, mpi, xgboost, horovod"
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
-_ENDINGS_LATER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".tfrecord", ".arrow", ".feather")
 
 
 class NotYet(Struct, frozen=True):

@@ -15,8 +15,16 @@ from primusd.job.spec import (
     Success,
 )
 from primusd.jobfile.document import Path, show_value
-from primusd.jobfile.names import LABEL_MAX, PORT_NAME_MAX, check_label
-from primusd.jobfile.section import Findings, Section, check_text, is_list, is_mapping, nearest
+from primusd.jobfile.names import PORT_NAME_MAX, check_label
+from primusd.jobfile.section import (
+    Findings,
+    Section,
+    check_text,
+    is_list,
+    is_mapping,
+    nearest,
+    quote_hint,
+)
 
 ROLE_FIELDS = (
     "replicas",
@@ -67,7 +75,7 @@ _ENV_ALLOWED = "a name without = that is not empty"
 def read_role(findings: Findings, name: str, value: object) -> RoleSpec:
     """Return a role with its defaults; what is wrong goes to the findings."""
     path: Path = ("roles", name)
-    check_label(findings, path, name, limit=LABEL_MAX, of_key=True)
+    check_label(findings, path, name, of_key=True)
     section = Section(findings, path, value, ROLE_FIELDS, deeper=ROLE_DEEPER)
     replicas, minimum = _replicas(section)
     ports = _ports(section)
@@ -128,11 +136,9 @@ def _replicas(section: Section) -> tuple[int, int]:
 def _command(section: Section) -> str | tuple[str, ...]:
     """Return a shell line as it is, a list as argv."""
     if not section.has("command"):
-        section.findings.add(
-            section.path,
-            hint="command is missing: a list is argv, a text is a shell line",
-            of_key=True,
-        )
+        if section.is_mapping:
+            hint = "command is missing: a list is argv, a text is a shell line"
+            section.findings.add(section.path, hint=hint, of_key=True)
         return ""
     value = section.raw("command")
     path = section.at("command")
@@ -154,7 +160,7 @@ def _command(section: Section) -> str | tuple[str, ...]:
                 (*path, index),
                 found=show_value(word),
                 allowed="a text",
-                hint=f'write "{show_value(word)}"' if isinstance(word, int | float) else "",
+                hint=quote_hint(word),
             )
     return tuple(words)
 
@@ -221,7 +227,7 @@ def _env(section: Section) -> Mapping[str, str]:
                 of_key=True,
             )
         elif not isinstance(text, str):
-            hint = f'write "{show_value(text)}"' if isinstance(text, int | float) else ""
+            hint = 'write ""' if text is None else quote_hint(text)
             section.findings.add(path, found=show_value(text), allowed="a text", hint=hint)
         elif check_text(section.findings, path, text, may_have_variables=True):
             found[name] = text
@@ -306,8 +312,13 @@ def _readings(section: Section) -> tuple[Reading, ...]:
 
 def _success(section: Section) -> Success:
     value = section.raw("success")
+    if not section.has("success") or value in ("all", "any", "never"):
+        return Success(str(value) if value else "all")
     if not is_mapping(value):
-        return Success(section.choice("success", ("all", "any", "never"), "all"))
+        is_percent = isinstance(value, int) and not isinstance(value, bool)
+        hint = f"write {{percent: {value}}}" if is_percent else ""
+        section.wrong("success", ("all", "any", "never", "{percent: 1 to 100}"), hint)
+        return Success()
     rule = Section(section.findings, section.at("success"), value, ("percent",))
     if not rule.has("percent"):
         section.wrong("success", ("all", "any", "never", "{percent: 1 to 100}"))

@@ -80,6 +80,7 @@ class Section:
         self.findings = findings
         self.path = path
         self.fields: dict[str, object] = {}
+        self.is_mapping = is_mapping(value)
         if is_mapping(value):
             self.fields = value
             self._note_unknown(known, deeper)
@@ -110,7 +111,7 @@ class Section:
             return default
         value = self.fields[key]
         if not isinstance(value, str):
-            self.wrong(key, "a text", _quote_hint(value))
+            self.wrong(key, "a text", quote_hint(value))
             return default
         if not value and not may_be_empty:
             self.wrong(key, "a text that is not empty")
@@ -167,7 +168,7 @@ class Section:
             path = (*self.at(key), index)
             if not isinstance(one, str) or not one:
                 self.findings.add(
-                    path, found=show_value(one), allowed="a text", hint=_quote_hint(one)
+                    path, found=show_value(one), allowed="a text", hint=quote_hint(one)
                 )
             elif one in found:
                 self.findings.add(path, found=show_value(one), hint="given twice")
@@ -235,11 +236,11 @@ def nearest(word: str, names: Iterable[str]) -> str:
         # A nested field is found by its own name too: memroy is near resources.memory.
         folded.setdefault(name.rpartition(".")[2].lower(), name)
     simple = word.replace("_", "").replace("-", "").lower()
-    close = difflib.get_close_matches(simple, folded, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(simple, folded, n=1, cutoff=0.6)
     return f"did you mean {folded[close[0]]}?" if close else ""
 
 
-def _quote_hint(value: object) -> str:
+def quote_hint(value: object) -> str:
     """Return how a number or a boolean is written as a text."""
     is_scalar = isinstance(value, int | float)
     return f'write "{show_value(value)}"' if is_scalar else ""

@@ -4,7 +4,7 @@ import posixpath
 import re
 
 from primusd.job.spec import Source, Split, StreamSpec
-from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.document import Path
 from primusd.jobfile.names import check_label
 from primusd.jobfile.section import Findings, Section, is_list
 
@@ -77,13 +77,11 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
 def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
     value = section.raw("sources")
     if not is_list(value) or not value or len(value) > SOURCES_MAX:
-        hint = "" if section.has("sources") else "sources is missing"
-        section.findings.add(
-            section.at("sources") if section.has("sources") else section.path,
-            found=show_value(value) if section.has("sources") else "",
-            allowed=f"a list of 1 to {SOURCES_MAX} sources, as [{{files: data/*.parquet}}]",
-            hint=hint,
-        )
+        form = f"a list of 1 to {SOURCES_MAX} sources, as [{{files: data/*.parquet}}]"
+        if section.has("sources"):
+            section.wrong("sources", form)
+        elif section.is_mapping:
+            section.findings.add(section.path, hint=f"sources is missing: {form}")
         return ()
     found: list[Source] = []
     for index, one in enumerate(value):

@@ -1,5 +1,6 @@
 """YAML into a syntax tree, by the rules of YAML 1.2: `no` is a text, `010` is ten."""
 
+import re
 from collections.abc import Callable
 
 from ruamel.yaml import YAML
@@ -17,6 +18,8 @@ from ruamel.yaml.events import (
 from primusd.errors import MalformedError, TooLargeError
 from primusd.jobfile.document import DEPTH_MAX, VALUES_MAX, Entry, Node
 from primusd.jobfile.scalars import resolve
+
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def read_yaml(text: str, filename: str, substitute: Callable[[str], str]) -> Node:
@@ -44,6 +47,13 @@ def read_yaml(text: str, filename: str, substitute: Callable[[str], str]) -> Nod
         what = " ".join(str(error).split())
         raise MalformedError(f"{filename} is not YAML: {what}") from error
     return builder.result()
+
+
+def _joined(text: str) -> str:
+    """Return the text with halves of characters joined, as JSON writes those beyond 0xffff."""
+    return _SURROGATES.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+    )
 
 
 class _Open:
@@ -117,9 +127,9 @@ class _Builder:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         top = self.open[-1] if self.open else None
         if top is not None and top.is_mapping and top.key is None:
-            top.key = (event.value, line, column)
+            top.key = (_joined(event.value), line, column)
             return
-        text = self.substitute(event.value)
+        text = self.substitute(_joined(event.value))
         is_plain = event.style is None or event.style == ""
         self._place(Node(resolve(text) if is_plain else text, line, column), event.anchor)
 

@@ -1,0 +1,158 @@
+"""Original job files: converted with their meaning, every idle field named (A1, A14)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from primusd.compat.converting import convert
+from primusd.compat.environment import original_environment
+from primusd.compat.original import camel, is_original
+from primusd.jobfile import ParseContext, Parsed, parse
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "original"
+
+
+def example(name: str) -> Parsed:
+    path = EXAMPLES / name
+    return parse(path.read_bytes(), filename=name, context=ParseContext(base_dir=str(EXAMPLES)))
+
+
+def role(**fields: object) -> dict[str, object]:
+    return {"roleName": "worker", "num": 1, "command": "true", "successPercent": 100} | fields
+
+
+def parsed(*roles: dict[str, object], **fields: object) -> Parsed:
+    return parse(json.dumps({"name": "x", "role": list(roles), **fields}).encode())
+
+
+def failover(**fields: object) -> dict[str, object]:
+    return {"failover": {"commonFailoverPolicy": fields}}
+
+
+def test_hello_is_three_roles_that_must_all_complete_a1() -> None:
+    spec = example("hello.json").spec
+
+    assert {name: one.success.kind for name, one in spec.roles.items()} == {
+        "chief": "all",
+        "ps": "all",
+        "worker": "all",
+    }
+    assert spec.policy == "gang"
+    assert spec.original
+
+
+def test_ps_and_worker_that_never_end_are_helpers_of_the_chief_a14() -> None:
+    spec = example("parameter-server.json").spec
+
+    assert {name: one.success.kind for name, one in spec.roles.items()} == {
+        "chief": "all",
+        "ps": "never",
+        "worker": "never",
+    }
+    assert [file.path for file in spec.files] == ["stand-in"]
+
+
+def test_file_input_goes_to_standard_input_of_the_streaming_role() -> None:
+    spec = example("input-file-text.json").spec
+
+    worker, stream = spec.roles["worker"], spec.data["default"]
+    assert [reading.stream for reading in worker.data] == ["default"]
+    assert (worker.feed, worker.framing) == ("stdin", "lines")
+    assert stream.sources[0].files == f"{EXAMPLES}/lines/*"
+    assert (stream.format, stream.leftover) == ("text", "fail")
+
+
+def test_every_line_is_a_note_with_a_path_and_none_is_said_twice() -> None:
+    for path in EXAMPLES.glob("*.json"):
+        warnings = example(path.name).warnings
+        assert len(warnings) == len(set(warnings))
+        assert all(": " in warning for warning in warnings)
+        assert any(warning.startswith("role[0].jvmMemoryMb: ") for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("policy", "restarts"),
+    [
+        ({"maxFailureTimes": 3}, 2),
+        ({"maxFailureTimes": 1}, 0),
+        ({}, 0),
+        ({"maxFailureTimes": 9, "restartType": "NEVER"}, 0),
+        ({"maxFailureTimes": "4", "restartType": 0}, 3),
+        ({"commonFailover": {"maxFailureTimes": 3}}, 2),
+    ],
+)
+def test_the_nth_end_of_a_replica_trips_so_one_less_is_forgiven(
+    policy: dict[str, object], restarts: int
+) -> None:
+    budgets = parsed(role(**failover(**policy))).spec.roles["worker"].budgets
+
+    assert budgets is not None
+    assert (budgets.application, budgets.infrastructure) == (restarts, restarts)
+
+
+def test_without_a_failover_policy_nothing_is_started_again() -> None:
+    budgets = parsed(role()).spec.roles["worker"].budgets
+
+    assert budgets is not None
+    assert (budgets.application, budgets.infrastructure) == (0, 0)
+
+
+def test_no_percentage_anywhere_means_all_here_and_is_said() -> None:
+    found = parsed(role(successPercent=0), role(roleName="ps", successPercent=None))
+
+    assert {one.success.kind for one in found.spec.roles.values()} == {"all"}
+    assert any("succeeds before anything ran" in warning for warning in found.warnings)
+
+
+def test_rows_left_are_allowed_only_where_the_original_would_not_wait() -> None:
+    def leftover(graceful: object) -> str:
+        files = {"inputs": [{"spec": {"pathPattern": "/d", "namePattern": "*", "textInput": {}}}]}
+        manager = {"fileConfig": files, "gracefulShutdown": graceful}
+        spec = parsed(role(inputPolicy="STREAMING"), inputManager=manager).spec
+        return spec.data["default"].leftover
+
+    assert [leftover(value) for value in ("true", True, False, None)] == [
+        "fail",
+        "fail",
+        "allow",
+        "allow",
+    ]
+
+
+def test_our_own_files_are_no_originals() -> None:
+    assert not is_original({"name": "x", "roles": {}})
+    assert not is_original({"apiVersion": "primus/v1", "role": []})
+    assert not is_original([])
+    assert is_original({"role": []})
+    assert is_original({"input_manager": {}})
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5])
+def test_no_value_of_any_field_breaks_the_conversion_c34(value: object) -> None:
+    fields = ("name", "role", "files", "env", "scheduler", "inputManager", "gracefulShutdown")
+    for field in (*fields, "gracefulShutdownTimeoutMin", "runtimeConf", "queue"):
+        convert({"name": "x", "role": [role()], field: value})
+    for field in ("roleName", "num", "command", "env", "failover", "inputPolicy", "portNum"):
+        convert({"name": "x", "role": [role(**{field: value})], "inputManager": {}})
+    for field in ("fileConfig", "kafkaConfig", "workPreserve"):
+        convert({"name": "x", "role": [role()], "inputManager": {field: value}})
+
+
+def test_names_in_snake_case_are_the_same_fields() -> None:
+    assert camel("max_failure_times") == "maxFailureTimes"
+    assert camel("maxFailureTimes") == "maxFailureTimes"
+
+
+def test_the_original_s_variables_are_those_its_trainers_look_for() -> None:
+    spec = parsed(role(num=3, portNum=2), role(roleName="ps", num=2)).spec
+
+    assert original_environment(spec, "worker", 1, ports=(20001, 20002)) == {
+        "EXECUTOR_ID": "1",
+        "TOTAL_ORACLES": "3",
+        "ROLES_LIST": "worker,ps",
+        "NUM_OF_PRIMUS_worker": "3",
+        "PRIMUS_ROLE_CATEGORY": "worker",
+        "PORT_LIST": "20001,20002",
+    }
+    assert original_environment(spec, "ps", 0)["PRIMUS_ROLE_CATEGORY"] == "ps"
