@@ -22,6 +22,9 @@ class RoleDemand(Struct, frozen=True, array_like=True):
     gpu: int
     port_count: int
     """Per replica."""
+    generation: int = 0
+    """Ports of an older one are allotted anew; a role that runs on while another restarts keeps
+    its own. 0: the demand's."""
 
 
 class DemandRaised(_Event, frozen=True):
@@ -29,7 +32,7 @@ class DemandRaised(_Event, frozen=True):
 
     job: str
     generation: int
-    """When it grew, all ports are allotted anew."""
+    """Of the job: what newly allotted ports belong to."""
     queue: str
     priority: int
     roles: tuple[RoleDemand, ...]

@@ -1,7 +1,8 @@
 """Events of the job machine and its attempts: past participles, one Struct each.
 
 A tag (the class name) is never reused and fields are only appended: old journals load for ever.
-Who sends which, and where each may come, stands in the tables (`job/tables.py`).
+Who sends which, and where each may come, stands in the tables (`job/job_tables.py`). Their order
+here: from the API, admission, streams, launchers, executors and liveness, the timer, settle.
 """
 
 from collections.abc import Mapping
@@ -16,9 +17,6 @@ from primusd.job.spec import JobSpec
 
 class _Event(Struct, frozen=True, array_like=True, tag=True):
     """What all events share: msgpack arrays that begin with the class name."""
-
-
-# From the API.
 
 
 class JobSubmitted(_Event, frozen=True):
@@ -84,8 +82,8 @@ class VerdictRequested(_Event, frozen=True):
 class ForgetRequested(_Event, frozen=True):
     """The record of a final job may go; a tombstone stays."""
 
-
-# From admission.
+    keep_ms: int = 2_592_000_000
+    """For how long the tombstone stays: `history.keep`."""
 
 
 class Place(Struct, frozen=True, array_like=True):
@@ -127,9 +125,6 @@ class NodeDraining(_Event, frozen=True):
     """A node is being emptied."""
 
     node: str
-
-
-# From streams.
 
 
 class StreamFinished(_Event, frozen=True):
@@ -174,9 +169,6 @@ class GroupLeaseLost(_Event, frozen=True):
 
     stream: str
     attempt: AttemptId
-
-
-# Attempt events, from the launcher.
 
 
 class AttemptLaunched(_Event, frozen=True):
@@ -224,9 +216,6 @@ class PreemptionNoticed(_Event, frozen=True):
 
     attempt: AttemptId
     left_ms: int
-
-
-# Attempt events, from the executor and from liveness.
 
 
 class ExecutorRegistered(_Event, frozen=True):
@@ -303,14 +292,8 @@ class ExecutorExpired(_Event, frozen=True):
     attempt: AttemptId
 
 
-# From the timer.
-
-
 class TimePassed(_Event, frozen=True):
     """A deadline of this machine has passed; shared by all machines."""
-
-
-# From settle: what the machine decided.
 
 
 class GateOpened(_Event, frozen=True):
@@ -349,6 +332,8 @@ class RetryDecided(_Event, frozen=True):
     not_before_ms: int
     budget: Budget
     """What was charged; NONE when it was charged with the outcome of another."""
+    failures: int = 0
+    """Consecutive ones of the replica, this one counted."""
 
 
 class RetriesExhausted(_Event, frozen=True):
@@ -385,6 +370,8 @@ class RoleRestarted(_Event, frozen=True):
     cause: AttemptId
     not_before_ms: int
     budget: Budget
+    failures: int = 0
+    """Consecutive ones of the role, this one counted."""
 
 
 class JobRestarted(_Event, frozen=True):
@@ -393,6 +380,8 @@ class JobRestarted(_Event, frozen=True):
     cause: AttemptId | None
     not_before_ms: int
     budget: Budget
+    failures: int = 0
+    """Consecutive ones of the role, this one counted."""
 
 
 class GateReached(_Event, frozen=True):

@@ -95,12 +95,17 @@ def indices(want: RoleDemand) -> Iterator[int]:
         yield from range(span.low, span.high + 1)
 
 
+def has_good_ports(demand: Demand, want: RoleDemand, held: Held) -> bool:
+    """Return whether a slot's ports are of the generation that its role is in."""
+    return not want.port_count or held.generation >= (want.generation or demand.generation)
+
+
 def is_satisfied(demand: Demand) -> bool:
     """Return whether the demand holds all that it asks for, in its generation."""
     for want in demand.roles.values():
         for index in indices(want):
             held = demand.held.get((want.role, index))
-            if held is None or (want.port_count and held.generation != demand.generation):
+            if held is None or not has_good_ports(demand, want, held):
                 return False
     return True
 
@@ -151,7 +156,7 @@ def fit(admission: Admission, demand: Demand, *, at_ms: int) -> tuple[Place, ...
     for want in demand.roles.values():
         for index in indices(want):
             held = demand.held.get((want.role, index))
-            if held is not None and (not want.port_count or held.generation == demand.generation):
+            if held is not None and has_good_ports(demand, want, held):
                 continue
             placed = _place(rooms, want, held, squeezes_cpu=squeezes_cpu)
             if placed is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from primusd.executor.protocol import Checkpoint
-from primusd.job.ids import AttemptId
+from primusd.job.ids import AttemptId, Span
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
 from primusd.job.spec import JobSpec
 
@@ -36,6 +36,10 @@ class Outcome(Struct, frozen=True, array_like=True):
     port_taken: str = ""
     """Name of an allotted port that a stranger held."""
     at_ms: int = 0
+    charged: int = 0
+    """Its number among the ends charged to that budget within the time; 0 not charged."""
+    is_node_fault: bool = False
+    """Counts against the node."""
 
 
 class StopState(Struct, frozen=True, array_like=True):
@@ -83,6 +87,11 @@ class Attempt(Struct, frozen=True, array_like=True):
     is_quarantined: bool = False
     settled_streams: tuple[tuple[str, int], ...] = ()
     """Streams that counted its end in, with what was left."""
+    phase_since_ms: int = 0
+    opened_ms: int = 0
+    """When its gate opened; 0 not yet. From then on it stands in the peers document."""
+    was_kill_delivered: bool = False
+    """Quarantined, but nothing of it runs again: the back end took the kill."""
 
 
 class Replica(Struct, frozen=True, array_like=True):
@@ -102,6 +111,12 @@ class Replica(Struct, frozen=True, array_like=True):
     not_before_ms: int = 0
     failures: int = 0
     """Consecutive, for the delay; starts anew after 10 minutes of health."""
+    is_recalled: bool = False
+    """A person asked for its restart, and it has not been recalled yet."""
+    due_ms: int = 0
+    """Journal time at which it has to be looked at; 0 none. Kept by `job/chunks.py`."""
+    begin_ms: int = 0
+    """Journal time from which a new attempt may begin; 0 it cannot. Kept by `job/chunks.py`."""
 
     @property
     def newest(self) -> Attempt | None:
@@ -117,6 +132,10 @@ class Chunk(Struct, frozen=True, array_like=True):
     """Kept by `job/chunks.py`; what each position means stands there."""
     deadline_ms: int = 0
     """Earliest journal time at which one of them has to be looked at; 0 none."""
+    begin_ms: int = 0
+    """Earliest journal time at which one of them may begin a new attempt; 0 none can."""
+    wanted: int = 0
+    """Bit i: replica i of the chunk wants a slot."""
 
 
 class Charge(Struct, frozen=True, array_like=True):
@@ -142,6 +161,19 @@ class RoleState(Struct, frozen=True, array_like=True):
     not_before_ms: int = 0
     """A restart of the whole role waits until then."""
     failures: int = 0
+    generation: int = 1
+    """In force: attempts of an older one are stopped and recalled."""
+    counts: tuple[int, ...] = ()
+    """The sum of its chunks' counts."""
+    deadline_ms: int = 0
+    """The earliest of its chunks; 0 none."""
+    begin_ms: int = 0
+    """The earliest of its chunks; 0 none can begin."""
+    wanted: tuple[Span, ...] = ()
+    """What the demand names. A replica that wants no slot any more may stay in it until a tenth
+    of them does not: a demand of 10,000 is not told anew for each completion."""
+    placed_ms: int = 0
+    """When admission last gave it slots."""
 
 
 class Moment(Struct, frozen=True, array_like=True):
@@ -189,12 +221,20 @@ class StreamSummary(Struct, frozen=True, array_like=True):
     failure: str = ""
     consumed: int = 0
     skipped: int = 0
+    left: int = -1
+    """Positions that nobody had taken at the last reader's end; -1 not known."""
 
 
-class Demanded(Struct, frozen=True, array_like=True):
-    """The demand as last raised, so that a change is seen; "" digest: none."""
+class Peers(Struct, frozen=True, array_like=True):
+    """The newest peers document: made when a gate opens, so it changes at no other time."""
 
+    generation: int = 0
+    """0: no gate has opened yet."""
+    revision: int = 0
+    """Within the generation: +1 with each opening."""
     digest: str = ""
+    inline: bytes = b""
+    """The document itself, when it is small."""
 
 
 class Job(Struct, frozen=True, array_like=True):
@@ -213,8 +253,7 @@ class Job(Struct, frozen=True, array_like=True):
     changed_revision: int = 0
     """Journal revision of the last change: resourceVersion; set by core.step."""
     generation: int = 1
-    peers_revision: int = 1
-    """Counts lone restarts and scalings within a generation."""
+    peers: Peers = Peers()
     then: str = ""
     """Where Stopping leads: Succeeded, Failed, Cancelled, Suspended or Queued."""
     verdict: Verdict | None = None
@@ -235,8 +274,22 @@ class Job(Struct, frozen=True, array_like=True):
     draining_ms: int = 0
     checkpoint: Checkpoint | None = None
     timeline: tuple[Moment, ...] = ()
-    demanded: Demanded = Demanded()
+    withdrawals: int = 0
+    """How often the demand fell to nothing: a phase passed through in one settle does not show."""
     has_quarantined: bool = False
+    stop_reason: StopReason | None = None
+    """While Stopping: what the trainers are told."""
+    stop_text: str = ""
+    refused: tuple[str, str] = ("", "")
+    """Reason and message of a JobRefused."""
+    suspended_ms: int = 0
+    """Time spent Suspended so far: the deadline stands still."""
+    ports_taken: tuple[tuple[str, int, int], ...] = ()
+    """(role, index, port) that a stranger held, until other ports are allotted."""
+    is_restart_whole: bool = False
+    """A person asked for the restart of every replica, and it has not been decided yet."""
+    groups_lost: tuple[AttemptId, ...] = ()
+    """exactlyOnce: holders of lost leases whose roles have not restarted yet."""
 
     @property
     def is_final(self) -> bool:

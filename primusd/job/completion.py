@@ -1,0 +1,280 @@
+"""How a job ends: the verdict and the rule that gave it, and the end of a drain."""
+
+from collections.abc import Iterator
+
+from primusd.job import chunks
+from primusd.job import events as ev
+from primusd.job.budgets import limit_of
+from primusd.job.counts import LIVING, Count, rules_of
+from primusd.job.ids import Span, replica_name
+from primusd.job.model import Job, Replica, RoleState, StreamSummary
+from primusd.job.outcome import how_it_ended
+from primusd.job.phases import JobPhase, ReplicaPhase
+from primusd.job.scheduling import drain_end_ms, drains
+from primusd.job.spec import RoleSpec, streams_of
+
+DECIDING_PHASES = frozenset(
+    {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
+)
+
+
+def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.DrainEnded | None:
+    """Return the verdict or the end of the drain, when it is due."""
+    if job.phase is JobPhase.DRAINING:
+        return _drain_ended(job, at_ms)
+    if job.phase not in DECIDING_PHASES:
+        return None
+    return _failed(job, at_ms) or _succeeded(job)
+
+
+def deadlines(job: Job) -> Iterator[int]:
+    """Yield the journal times at which a verdict or the end of a drain is due."""
+    if job.phase is JobPhase.DRAINING:
+        for role in job.roles.values():
+            if drains(job, role) and _is_running(role):
+                yield drain_end_ms(job, role)
+    elif job.phase in DECIDING_PHASES and job.phase is not JobPhase.SUSPENDED:
+        at_ms = deadline_at_ms(job)
+        if at_ms:
+            yield at_ms
+
+
+def deadline_at_ms(job: Job) -> int:
+    """Return the journal time of the job's deadline; 0 none, or not running yet."""
+    if not job.spec.deadline_ms or not job.first_admitted_ms:
+        return 0
+    return job.first_admitted_ms + job.spec.deadline_ms + job.suspended_ms
+
+
+def _fail(reason: str, message: str, rule: str) -> ev.VerdictReached:
+    return ev.VerdictReached("Failed", reason, message, rule)
+
+
+def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
+    for role in job.roles.values():
+        found = _permanent(job, role) or _cannot_succeed(job, role)
+        if found is not None:
+            return found
+    for name, stream in job.streams.items():
+        if stream.failure:
+            return _fail("DataFailed", f"stream {name} failed: {stream.failure}", f"{name}: onBad")
+    if job.refused[0]:
+        return _fail(job.refused[0], job.refused[1], "after")
+    ends_ms = deadline_at_ms(job)
+    if ends_ms and ends_ms <= at_ms and job.phase is not JobPhase.SUSPENDED:
+        return _fail(
+            "DeadlineExceeded",
+            f"the deadline of {job.spec.deadline_ms // 1000} s from the first admission is over",
+            "deadline",
+        )
+    return _data_left(job)
+
+
+def _permanent(job: Job, role: RoleState) -> ev.VerdictReached | None:
+    """Return the failure by a cause that no other try can mend."""
+    replica = next(_failed_for_good(job, role), None)
+    if replica is None:
+        return None
+    outcome = replica.attempts[-1].outcome
+    assert outcome is not None, "an attempt that failed for good has an outcome"
+    if not outcome.is_permanent:
+        return None
+    return _fail(
+        str(outcome.cause),
+        f"{replica_name(role.name, replica.index)} {how_it_ended(outcome)}; "
+        "another try cannot mend that",
+        f"{role.name}: {outcome.cause}",
+    )
+
+
+def _failed_for_good(job: Job, role: RoleState) -> Iterator[Replica]:
+    """Yield replicas that failed or will fail, those with a permanent cause first."""
+    rules = rules_of(job, role)
+    yield from chunks.find(role, rules, Count.PERMANENT)
+    for replica in chunks.find(role, rules, Count.FAILED):
+        newest = replica.newest
+        if newest is not None and newest.outcome is not None and newest.outcome.is_permanent:
+            yield replica
+
+
+def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
+    """Return the failure of a role that can no longer have what its `success` asks."""
+    failed = role.counts[Count.FAILED] + role.counts[Count.DOOMED]
+    if not failed:
+        return None
+    spec = job.spec.roles[role.name]
+    if spec.success.kind != "never" and role.size - failed >= needed(spec, role):
+        return None
+    replica = _first_failure(job, role)
+    newest = replica.newest
+    assert newest is not None, "a replica that failed had an attempt"
+    outcome = newest.outcome
+    assert outcome is not None, "a replica that failed had an end"
+    limit = limit_of(job, role.name, outcome.budget)
+    reason = "RetriesExhausted" if limit else str(outcome.cause)
+    if reason not in {"RetriesExhausted", "Crashed", "OutOfMemory"}:
+        reason = "RetriesExhausted"
+    name = replica_name(role.name, replica.index)
+    return _fail(
+        reason,
+        f"{name} {how_it_ended(outcome)} (cause {outcome.cause}) and the {outcome.budget} budget "
+        f"of {limit} is used up; {role.name} needs {success_words(spec, role)}",
+        f"{role.name}: {rule_words(spec)}",
+    )
+
+
+def _first_failure(job: Job, role: RoleState) -> Replica:
+    """Return the replica whose failure came last of those that count: it tipped the scales."""
+    rules = rules_of(job, role)
+    found = [*chunks.find(role, rules, Count.DOOMED), *chunks.find(role, rules, Count.FAILED)]
+    return max(found, key=lambda one: one.attempts[-1].ended_ms if one.attempts else 0)
+
+
+def needed(spec: RoleSpec, role: RoleState) -> int:
+    """Return how many completions a success role needs."""
+    match spec.success.kind:
+        case "any":
+            return min(1, role.size)
+        case "percent":
+            return min(role.size, max(1, -(-role.size * spec.success.percent // 100)))
+        case _:
+            return role.size
+
+
+def rule_words(spec: RoleSpec) -> str:
+    """Return a role's rule as people write it."""
+    if spec.success.kind == "percent":
+        return f"{spec.success.percent} percent"
+    return spec.success.kind
+
+
+def success_words(spec: RoleSpec, role: RoleState) -> str:
+    """Return what a role needs, as people read it."""
+    if spec.success.kind == "never":
+        return "to run until the others are done"
+    return f"{needed(spec, role)} of {role.size} to complete"
+
+
+def _data_left(job: Job) -> ev.VerdictReached | None:
+    """Return the failure by rows that nobody is left to read."""
+    for name, roles in streams_of(job.spec).items():
+        stream = job.streams[name]
+        if not roles or stream.is_finished or _leftover(job, name) == "allow":
+            continue
+        if _has_readers(job, roles):
+            continue
+        count = f"{stream.left} positions" if stream.left >= 0 else "an unknown number of positions"
+        return _fail(
+            "DataLeft",
+            f"all readers of stream {name} are done and {count} of it were read by nobody",
+            f"{name}: leftover fail",
+        )
+    return None
+
+
+def _leftover(job: Job, stream: str) -> str:
+    return job.spec.data[stream.partition("@")[0]].leftover
+
+
+def _has_readers(job: Job, roles: tuple[str, ...]) -> bool:
+    """Return whether anybody still reads, or an end has not been counted in yet."""
+    return any(
+        role.counts[count]
+        for role in (job.roles[name] for name in roles)
+        for count in (
+            Count.WAITING,
+            Count.ACTIVE,
+            Count.DELAYED,
+            Count.UNSETTLED,
+            Count.BACK,
+            Count.REVIVABLE,
+        )
+    )
+
+
+def _is_done(job: Job, name: str, roles: tuple[str, ...], stream: StreamSummary) -> bool:
+    if not roles or stream.is_finished:
+        return True
+    return _leftover(job, name) == "allow" and not _has_readers(job, roles)
+
+
+def _succeeded(job: Job) -> ev.VerdictReached | None:
+    success_roles = [
+        role
+        for role in job.roles.values()
+        if job.spec.roles[role.name].success.kind != "never" and role.size
+    ]
+    for role in success_roles:
+        if role.counts[Count.COMPLETED] - _to_run_again(job, role) < needed(
+            job.spec.roles[role.name], role
+        ):
+            return None
+    streams = [one for one in streams_of(job.spec).items() if one[1]]
+    if not success_roles and not streams:
+        return None
+    if not all(_is_done(job, name, roles, job.streams[name]) for name, roles in streams):
+        return None
+    partial = tuple(_partial(job, success_roles))
+    return ev.VerdictReached(
+        "Succeeded",
+        "PartialSuccess" if partial else "Completed",
+        "; ".join(partial) or _completed_words(success_roles),
+        "; ".join(f"{one.name}: {rule_words(job.spec.roles[one.name])}" for one in success_roles),
+        drains=any(drains(job, role) for role in job.roles.values()),
+    )
+
+
+def _to_run_again(job: Job, role: RoleState) -> int:
+    """Return how many completed replicas are about to run again."""
+    if not role.counts[Count.BACK]:
+        return 0
+    found = chunks.find(role, rules_of(job, role), Count.BACK)
+    return sum(one.phase is ReplicaPhase.COMPLETED for one in found)
+
+
+def _completed_words(roles: list[RoleState]) -> str:
+    return ", ".join(f"{role.counts[Count.COMPLETED]} {role.name}" for role in roles) + " completed"
+
+
+def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
+    """Yield what a success left out: nothing laxer than the default goes unsaid."""
+    for role in roles:
+        failed = role.counts[Count.FAILED] + role.counts[Count.DOOMED]
+        if failed:
+            spec = job.spec.roles[role.name]
+            yield (
+                f"{role.counts[Count.COMPLETED]} of {role.size} {role.name} completed and "
+                f"{failed} failed, {rule_words(spec)} was asked for"
+            )
+    for name, stream in job.streams.items():
+        if stream.skipped:
+            yield f"{stream.skipped} positions of stream {name} were left out"
+        elif not stream.is_finished and streams_of(job.spec)[name]:
+            yield f"stream {name} was not read to its end, leftover allow was asked for"
+
+
+def _is_running(role: RoleState) -> bool:
+    return role.counts[Count.LIVING] > 0
+
+
+def _drain_ended(job: Job, at_ms: int) -> ev.DrainEnded | None:
+    """Return the end of the drain, naming who was cut off."""
+    draining = [role for role in job.roles.values() if drains(job, role)]
+    if any(_is_running(role) and drain_end_ms(job, role) > at_ms for role in draining):
+        return None
+    return ev.DrainEnded(tuple(span for role in draining for span in _cut_off(job, role)))
+
+
+def _cut_off(job: Job, role: RoleState) -> tuple[Span, ...]:
+    """Return the replicas that ran when their time to drain was over."""
+    end_ms = drain_end_ms(job, role)
+    found = []
+    for chunk in role.chunks:
+        for replica in chunk.replicas:
+            attempt = replica.newest
+            if attempt is None:
+                continue
+            was_stopped = attempt.stop is not None and attempt.stop.decided_ms >= end_ms
+            if attempt.phase in LIVING or was_stopped:
+                found.append(replica)
+    return chunks.names(role, found)

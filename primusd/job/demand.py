@@ -1,0 +1,156 @@
+"""What a job asks admission for, and what it tells it."""
+
+from msgspec.structs import replace
+
+from primusd.job import events as ev
+from primusd.job.admission_events import (
+    DemandRaised,
+    DemandWithdrawn,
+    NodeFaultCounted,
+    QuarantineLifted,
+    RoleDemand,
+    SlotFreed,
+    SlotQuarantined,
+)
+from primusd.job.chunks import mask_spans
+from primusd.job.ids import AttemptId, Span
+from primusd.job.machine import Proposed
+from primusd.job.model import Attempt, Job, RoleState
+from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.scheduling import drains
+
+ADMISSION = ""
+"""Key of the admission machine, as in `records.py`, which this layer may not import."""
+
+
+def demand_of(job: Job) -> DemandRaised | None:
+    """Return what the job asks for; None: nothing.
+
+    What it keeps while it runs are its wanted replicas; in Draining those of the helpers that run.
+    """
+    asking = [_role_demand(job, role) for role in job.roles.values() if _asks(job, role)]
+    if not asking or not has_demand(job):
+        return None
+    spec = job.spec
+    return DemandRaised(
+        job.uid,
+        job.generation,
+        spec.queue,
+        spec.priority,
+        tuple(asking),
+        is_gang=spec.policy == "gang",
+        ports_taken=job.ports_taken,
+        busy=_busy(job),
+    )
+
+
+def has_demand(job: Job) -> bool:
+    """Return whether the job is in a phase that asks for anything."""
+    if job.phase is JobPhase.QUEUED:
+        return job.not_before_ms == 0
+    return job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.DRAINING)
+
+
+def _asks(job: Job, role: RoleState) -> bool:
+    return bool(role.wanted) and (job.phase is not JobPhase.DRAINING or drains(job, role))
+
+
+def _role_demand(job: Job, role: RoleState) -> RoleDemand:
+    spec = job.spec.roles[role.name]
+    return RoleDemand(
+        role.name,
+        role.wanted,
+        spec.resources.cpu_milli,
+        spec.resources.memory_bytes,
+        spec.resources.gpu,
+        len(spec.ports),
+        role.generation,
+    )
+
+
+def _busy(job: Job) -> tuple[Span, ...]:
+    """Return the replicas with an attempt that is not Gone."""
+    found: list[Span] = []
+    for role in job.roles.values():
+        masks = []
+        for chunk in role.chunks:
+            mask = 0
+            for bit, replica in enumerate(chunk.replicas):
+                if any(one.phase is not AttemptPhase.GONE for one in replica.attempts):
+                    mask |= 1 << bit
+            masks.append(mask)
+        found += mask_spans(role.name, masks)
+    return tuple(found)
+
+
+def _is_same_demand(before: Job, after: Job) -> bool:
+    """Return whether nothing that a demand is made from has changed; ports given back are none."""
+    if before.phase is not after.phase and (
+        has_demand(before) != has_demand(after) or JobPhase.DRAINING in (before.phase, after.phase)
+    ):
+        return False
+    return (
+        has_demand(before) == has_demand(after)
+        and before.withdrawals == after.withdrawals
+        and before.generation == after.generation
+        and before.spec is after.spec
+        and len(after.ports_taken) <= len(before.ports_taken)
+        and all(
+            role.wanted is after.roles[name].wanted or role.wanted == after.roles[name].wanted
+            for name, role in before.roles.items()
+        )
+    )
+
+
+def changes(before: Job | None, after: Job) -> tuple[Proposed, ...]:
+    """Return what admission has to hear of a changed demand."""
+    if before is not None and _is_same_demand(before, after):
+        return ()
+    asked = demand_of(after)
+    found: list[Proposed] = []
+    had = before is not None and (has_demand(before) or after.withdrawals != before.withdrawals)
+    was_withdrawn = before is not None and before.withdrawals != after.withdrawals
+    if had and (asked is None or was_withdrawn):
+        found.append(Proposed(ADMISSION, DemandWithdrawn(after.uid, _busy(after))))
+    if asked is not None:
+        found.append(Proposed(ADMISSION, asked))
+    return tuple(found)
+
+
+def after_attempt(
+    before: Attempt | None, after: Attempt, attempt: AttemptId
+) -> tuple[Proposed, ...]:
+    """Return what admission has to hear of an attempt: a slot that is free, a node at fault."""
+    found: list[Proposed] = []
+    outcome = after.outcome
+    had_end = before is not None and before.outcome is not None
+    if outcome is not None and outcome.is_node_fault and not had_end and after.node:
+        label = f"{attempt.job}/{attempt.label}"
+        fault = NodeFaultCounted(after.node, label, outcome.cause, after.boot_id)
+        found.append(Proposed(ADMISSION, fault))
+    key = (attempt.job, attempt.role, attempt.index, attempt.attempt)
+    was_gone = before is not None and before.phase is AttemptPhase.GONE
+    was_quarantined = before is not None and before.is_quarantined
+    if after.is_quarantined and not was_quarantined:
+        found.append(Proposed(ADMISSION, SlotQuarantined(*key)))
+    elif was_quarantined and not after.is_quarantined:
+        found.append(Proposed(ADMISSION, QuarantineLifted(*key)))
+    elif after.phase is AttemptPhase.GONE and not was_gone:
+        span = Span(attempt.role, attempt.index, attempt.index)
+        found.append(Proposed(ADMISSION, SlotFreed(attempt.job, (span,))))
+    return tuple(found)
+
+
+def without_given_ports(job: Job, event: ev.JobAdmitted) -> Job:
+    """Return the job that no longer asks for ports it was given anew."""
+    if not job.ports_taken:
+        return job
+    kept = tuple(
+        (role, index, port)
+        for role, index, port in job.ports_taken
+        if not any(
+            place.role == role and place.first <= index < place.first + place.count
+            for place in event.places
+        )
+    )
+    return replace(job, ports_taken=kept)

@@ -1,0 +1,206 @@
+"""What follows an end: who restarts, when, and how each replica moves.
+
+Charges are made with the outcome (`job/budgets.py`). A role that restarts whole does so at once,
+so that its peers are not left in a collective; a replica moves when its attempt is known to be
+gone, or after `replaceAfter` where that cannot be known.
+"""
+
+from collections.abc import Callable, Iterator
+
+from primusd.job import chunks
+from primusd.job import events as ev
+from primusd.job.budgets import attempt_identity, failures_after, retry_delay_ms
+from primusd.job.counts import Count, RoleRules, has_retry, is_gone_for_sure, rules_of
+from primusd.job.ids import AttemptId
+from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
+from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
+
+SYNCHRONOUS = frozenset({"torch", "tensorflow-multiworker", "jax", "mpi", "horovod"})
+RETIRING = frozenset({StopReason.SCALED_DOWN, StopReason.VERDICT})
+ACTIVE_PHASES = (JobPhase.STARTING, JobPhase.RUNNING)
+
+
+def settle(job: Job, at_ms: int) -> ev.JobEvent | None:
+    """Return what follows an end and has not been decided yet."""
+    if job.phase in ACTIVE_PHASES:
+        found = _restart(job, at_ms)
+        if found is not None:
+            return found
+    for role in job.roles.values():
+        event = _move(job, role, at_ms) or _back(job, role) or _resize(job, role)
+        if event is not None:
+            return event
+    return None
+
+
+def unit_of(job: Job, role: RoleState) -> str:
+    """Return what restarts together after a failure in the role.
+
+    After a first completion in a synchronous role nobody is left to join: it restarts whole.
+    """
+    unit = job.spec.roles[role.name].restart.unit
+    if unit == "replica" and job.spec.framework in SYNCHRONOUS and role.counts[Count.COMPLETED]:
+        return "role"
+    return unit
+
+
+def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
+    """Return the restart of a role or of the job that a failure asks for."""
+    if job.is_restart_whole:
+        return ev.JobRestarted(None, at_ms, Budget.NONE)
+    if job.groups_lost:
+        lost = job.groups_lost[0]
+        return ev.RoleRestarted(lost.role, lost, at_ms, Budget.NONE)
+    for role in job.roles.values():
+        if not role.counts[Count.RESTARTER]:
+            continue
+        unit = unit_of(job, role)
+        if unit == "replica":
+            continue
+        replica = next(chunks.find(role, rules_of(job, role), Count.RESTARTER))
+        attempt = replica.attempts[-1]
+        not_before_ms, failures = role_retry(job, role, replica, attempt)
+        budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
+        cause = AttemptId(job.uid, role.name, replica.index, attempt.number)
+        if unit == "role":
+            return ev.RoleRestarted(role.name, cause, not_before_ms, budget, failures)
+        return ev.JobRestarted(cause, not_before_ms, budget, failures)
+    return None
+
+
+def role_retry(job: Job, role: RoleState, replica: Replica, attempt: Attempt) -> tuple[int, int]:
+    """Return when a role that restarts whole begins again, and its consecutive failures."""
+    return _retry(job, role.name, replica.index, attempt, role.failures)
+
+
+def replica_retry(job: Job, role: RoleState, replica: Replica, attempt: Attempt) -> tuple[int, int]:
+    """Return when a replica that restarts alone begins again, and its consecutive failures."""
+    return _retry(job, role.name, replica.index, attempt, replica.failures)
+
+
+def _retry(
+    job: Job, role: str, index: int, attempt: Attempt, failures_before: int
+) -> tuple[int, int]:
+    failures = failures_after(failures_before, attempt)
+    budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
+    delay_ms = retry_delay_ms(
+        job.spec.roles[role].restart,
+        budget,
+        failures,
+        attempt_identity(job, role, index, attempt.number),
+    )
+    return attempt.ended_ms + delay_ms, failures
+
+
+def _move(job: Job, role: RoleState, at_ms: int) -> ev.DecidedEvent | None:
+    """Return how the first replica with an attempt that is over moves, and those like it."""
+    rules = rules_of(job, role)
+    moving = _movable(role, rules, at_ms)
+    first = next(moving, None)
+    if first is None:
+        return None
+    kind = _kind_of_move(first, rules)
+    if kind is ev.RetryDecided:
+        return _retry_decided(job, role, first, rules)
+    if kind is ev.RetriesExhausted:
+        outcome = first.attempts[-1].outcome
+        assert outcome is not None, "an attempt that is over has an outcome"
+        return ev.RetriesExhausted(role.name, first.index, outcome.cause, outcome.budget)
+    alike = [first, *(one for one in moving if _kind_of_move(one, rules) is kind)]
+    return _SPANNED[kind](chunks.names(role, alike))
+
+
+_SPANNED: dict[type, Callable[..., ev.DecidedEvent]] = {
+    ev.AttemptCompleted: ev.AttemptCompleted,
+    ev.ReplicaRecalled: ev.ReplicaRecalled,
+    ev.ReplicaRetired: ev.ReplicaRetired,
+}
+
+
+def _movable(role: RoleState, rules: RoleRules, at_ms: int) -> Iterator[Replica]:
+    """Yield the replicas that move now, in the order of their indices."""
+    if role.counts[Count.MOVABLE]:
+        yield from chunks.find(role, rules, Count.MOVABLE)
+    else:
+        yield from (one for one in chunks.due(role, at_ms) if _is_replaced(one))
+
+
+def _is_replaced(replica: Replica) -> bool:
+    """Return whether a replica whose time has come is one that waited for `replaceAfter`."""
+    attempt = replica.newest
+    return (
+        replica.phase is ReplicaPhase.ACTIVE
+        and attempt is not None
+        and attempt.phase in (AttemptPhase.ENDED, AttemptPhase.GONE)
+        and not is_gone_for_sure(attempt)
+    )
+
+
+def _kind_of_move(replica: Replica, rules: RoleRules) -> type[ev.DecidedEvent]:
+    """Return which event moves a replica whose newest attempt is over."""
+    attempt = replica.attempts[-1]
+    outcome = attempt.outcome
+    assert outcome is not None, "an attempt that is over has an outcome"
+    is_old = attempt.generation < rules.generation
+    if replica.is_recalled or (is_old and not outcome.charged):
+        return ev.ReplicaRecalled
+    if is_old:
+        # The cause of its role's restart.
+        return ev.RetryDecided
+    return _kind_in_force(outcome, rules)
+
+
+def _kind_in_force(outcome: Outcome, rules: RoleRules) -> type[ev.DecidedEvent]:
+    if outcome.cause is Cause.COMPLETED:
+        return ev.AttemptCompleted
+    if outcome.is_permanent or (outcome.charged and not has_retry(outcome, rules)):
+        return ev.RetriesExhausted
+    if outcome.charged:
+        return ev.RetryDecided
+    if outcome.cause is Cause.STOPPED and outcome.stop_reason in RETIRING:
+        return ev.ReplicaRetired
+    return ev.ReplicaRecalled
+
+
+def _retry_decided(
+    job: Job, role: RoleState, replica: Replica, rules: RoleRules
+) -> ev.RetryDecided:
+    attempt = replica.attempts[-1]
+    outcome = attempt.outcome
+    assert outcome is not None, "an attempt that is over has an outcome"
+    if attempt.generation < rules.generation:
+        return ev.RetryDecided(
+            role.name, replica.index, role.not_before_ms, Budget.NONE, replica.failures
+        )
+    not_before_ms, failures = replica_retry(job, role, replica, attempt)
+    return ev.RetryDecided(role.name, replica.index, not_before_ms, outcome.budget, failures)
+
+
+def _back(job: Job, role: RoleState) -> ev.ReplicaRecalled | None:
+    """Return the recall of replicas that had completed before their role restarted whole."""
+    if not role.counts[Count.BACK] or job.phase not in ACTIVE_PHASES:
+        return None
+    found = chunks.find(role, rules_of(job, role), Count.BACK)
+    return ev.ReplicaRecalled(chunks.names(role, found))
+
+
+def _resize(job: Job, role: RoleState) -> ev.ReplicaRetired | ev.ReplicaRevived | None:
+    """Return what makes a role's replicas fit its size; in Draining nothing begins anew."""
+    rules = rules_of(job, role)
+    if job.phase is JobPhase.DRAINING:
+        if role.counts[Count.WAITING] or role.counts[Count.DELAYED]:
+            idle = (
+                one
+                for chunk in role.chunks
+                for one in chunk.replicas
+                if one.phase in (ReplicaPhase.WAITING, ReplicaPhase.DELAYED)
+            )
+            return ev.ReplicaRetired(chunks.names(role, idle))
+        return None
+    if job.phase is JobPhase.STOPPING:
+        return None
+    if role.counts[Count.RETIRABLE]:
+        return ev.ReplicaRetired(chunks.names(role, chunks.find(role, rules, Count.RETIRABLE)))
+    if role.counts[Count.REVIVABLE]:
+        return ev.ReplicaRevived(chunks.names(role, chunks.find(role, rules, Count.REVIVABLE)))
+    return None

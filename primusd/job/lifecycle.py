@@ -1,0 +1,429 @@
+"""What happens to a job as a whole: requests, admission, streams, and what settle decides of it.
+
+Table 6 of docs/state-machines.md; `job/job.py` has checked the cell before a function here runs.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from primusd.errors import PhaseConflictError, PrimusdError
+from primusd.executor.protocol import Checkpoint
+from primusd.job import chunks
+from primusd.job import events as ev
+from primusd.job.counts import Count, rules_of
+from primusd.job.demand import without_given_ports
+from primusd.job.ids import Span
+from primusd.job.machine import At
+from primusd.job.model import Charge, Job, Replica, RoleState, StreamSummary, Verdict, find_attempt
+from primusd.job.phases import FINAL_PHASES, Budget, JobPhase, ReplicaPhase, StopReason
+from primusd.job.replica import change_replicas, open_roles, restart_role, with_newest
+from primusd.job.scheduling import gated_roles
+from primusd.job.spec import streams_of
+
+FINAL = frozenset(str(phase) for phase in FINAL_PHASES)
+
+
+def submitted(event: ev.JobSubmitted, at: At) -> Job:
+    """Return a new job in Queued."""
+    job = Job(
+        uid=event.uid,
+        spec=event.spec,
+        origins=event.origins,
+        submitted_by=event.submitted_by,
+        created_ms=at.at_ms,
+        phase=JobPhase.QUEUED,
+        phase_since_ms=at.at_ms,
+        roles={
+            name: chunks.make_role(name, role.replicas) for name, role in event.spec.roles.items()
+        },
+        streams={name: StreamSummary() for name in streams_of(event.spec)},
+        queued_ms=at.at_ms,
+    )
+    return recounted(job)
+
+
+def recounted(job: Job) -> Job:
+    """Return the job with every role counted anew: after its spec changed."""
+    roles = {name: chunks.recount(role, rules_of(job, role)) for name, role in job.roles.items()}
+    return replace(job, roles=roles)
+
+
+def in_phase(job: Job, phase: JobPhase, at_ms: int) -> Job:
+    """Return the job in a phase."""
+    if phase is job.phase:
+        return job
+    if job.phase is JobPhase.SUSPENDED:
+        job = replace(job, suspended_ms=job.suspended_ms + at_ms - job.phase_since_ms)
+    return replace(job, phase=phase, phase_since_ms=at_ms)
+
+
+def stopping(job: Job, then: str, reason: StopReason, text: str, at_ms: int) -> Job:
+    """Return the job in Stopping: a goal that is kept until it is true."""
+    return replace(
+        in_phase(job, JobPhase.STOPPING, at_ms),
+        then=then,
+        stop_reason=reason,
+        stop_text=text,
+        start_clock_ms=0,
+        withdrawals=job.withdrawals + 1,
+    )
+
+
+def _refuse(job: Job, event: object, why: str) -> PhaseConflictError:
+    name = type(event).__name__
+    return PhaseConflictError(
+        f"job {job.spec.name} is {job.phase} towards {job.then}: {why}",
+        phase=job.phase,
+        event=name,
+    )
+
+
+# Requests of people.
+
+
+def _cancel_requested(job: Job, event: ev.CancelRequested, at: At) -> Job:
+    """(1): in Stopping, Queued or Suspended becomes Cancelled; a verdict stays, Draining's too."""
+    has_verdict = job.then in FINAL or job.phase is JobPhase.DRAINING
+    if has_verdict:
+        assert job.verdict is not None, "a job that goes to a final phase has its verdict"
+        if job.phase is JobPhase.STOPPING:
+            return job
+        text = event.reason or "cancelled while it drained"
+        return stopping(job, job.verdict.as_phase, StopReason.CANCELLED, text, at.at_ms)
+    verdict = Verdict(
+        "Cancelled", "CancelledByUser", event.reason or "cancelled", "cancel", decided_by=at.by
+    )
+    job = replace(job, verdict=verdict, then="Cancelled")
+    if job.phase is JobPhase.STOPPING:
+        return job
+    return stopping(job, "Cancelled", StopReason.CANCELLED, event.reason, at.at_ms)
+
+
+def _suspend_requested(job: Job, event: ev.SuspendRequested, at: At) -> Job:
+    """(2): in Stopping, Queued becomes Suspended; with a verdict it is refused."""
+    if job.phase is JobPhase.QUEUED:
+        job = replace(job, not_before_ms=0, withdrawals=job.withdrawals + 1)
+        return in_phase(job, JobPhase.SUSPENDED, at.at_ms)
+    if job.phase is JobPhase.STOPPING:
+        if job.then in FINAL:
+            raise _refuse(job, event, "it cannot be suspended any more")
+        return replace(job, then="Suspended")
+    return stopping(job, "Suspended", StopReason.SUSPENDED, event.reason, at.at_ms)
+
+
+def _resume_requested(job: Job, event: ev.ResumeRequested, at: At) -> Job:
+    """(3): in Stopping, Suspended becomes Queued; with a verdict it is refused."""
+    if job.phase is JobPhase.SUSPENDED:
+        return in_phase(job, JobPhase.QUEUED, at.at_ms)
+    if job.then in FINAL:
+        raise _refuse(job, event, "it cannot be resumed any more")
+    return replace(job, then="Queued")
+
+
+def _restart_requested(job: Job, event: ev.RestartRequested, at: At) -> Job:
+    """(4): the replicas named are stopped and recalled; settle does both."""
+    spans = tuple(
+        Span(span.role, span.low, min(span.high, job.roles[span.role].size - 1))
+        for span in event.spans
+        if span.role in job.roles and span.low < job.roles[span.role].size
+    )
+
+    def marked(_role: RoleState, replica: Replica) -> Replica:
+        if replica.phase is ReplicaPhase.RETIRED:
+            return replica
+        return replace(replica, is_recalled=True)
+
+    job = change_replicas(job, spans, marked)
+    named = chunks.span_length(spans)
+    everybody = sum(role.size for role in job.roles.values())
+    return replace(job, is_restart_whole=named == everybody or job.is_restart_whole)
+
+
+def _role_scaled(job: Job, event: ev.RoleScaled, at: At) -> Job:
+    """(5): in Stopping only on the way to Queued or Suspended."""
+    if job.phase is JobPhase.STOPPING and job.then in FINAL:
+        raise _refuse(job, event, "it cannot be scaled any more")
+    role = job.roles.get(event.role)
+    if role is None:
+        raise PrimusdError(
+            f"job {job.spec.name} has no role {event.role}; it has {', '.join(job.roles)}"
+        )
+    role = chunks.grow(role, event.replicas)
+    role = chunks.recount(role, rules_of(job, role))
+    return replace(job, roles={**job.roles, event.role: role}, spec_version=job.spec_version + 1)
+
+
+def _spec_patched(job: Job, event: ev.SpecPatched, at: At) -> Job:
+    patched = replace(
+        job, spec=event.spec, origins=event.origins, spec_version=job.spec_version + 1
+    )
+    return recounted(patched)
+
+
+def _verdict_requested(job: Job, event: ev.VerdictRequested, at: At) -> Job:
+    """(6): `then` becomes that verdict, with who and why."""
+    if event.as_phase not in ("Succeeded", "Failed"):
+        raise PrimusdError(f"a job is finished as Succeeded or Failed, not as {event.as_phase}")
+    message = event.reason or f"decided by {at.by}"
+    verdict = Verdict(event.as_phase, "DecidedByUser", message, "finish", decided_by=at.by)
+    job = replace(job, verdict=verdict)
+    if job.phase is JobPhase.STOPPING:
+        return replace(job, then=event.as_phase)
+    return stopping(job, event.as_phase, StopReason.VERDICT, message, at.at_ms)
+
+
+# From admission and from streams.
+
+
+def _job_admitted(job: Job, event: ev.JobAdmitted, at: At) -> Job:
+    for place in event.places:
+        if place.role in job.roles:
+            job = _placed(job, place, event.generation, at.at_ms)
+    job = without_given_ports(job, event)
+    if job.phase is not JobPhase.QUEUED:
+        return job
+    roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
+    return replace(
+        in_phase(job, JobPhase.STARTING, at.at_ms),
+        roles=roles,
+        admitted_ms=at.at_ms,
+        first_admitted_ms=job.first_admitted_ms or at.at_ms,
+        start_clock_ms=max(at.at_ms, *(role.not_before_ms for role in roles.values())),
+    )
+
+
+def _placed(job: Job, place: ev.Place, generation: int, at_ms: int) -> Job:
+    """Return the job whose replicas of one run have their slots."""
+    port_count = len(job.spec.roles[place.role].ports)
+
+    def placed(_role: RoleState, replica: Replica) -> Replica:
+        offset = (replica.index - place.first) * port_count
+        return replace(
+            replica,
+            node=place.node,
+            first_port=place.first_port + offset if place.first_port else 0,
+            slot_generation=generation,
+        )
+
+    last = place.first + place.count - 1
+    job = change_replicas(job, (Span(place.role, place.first, last),), placed)
+    role = replace(job.roles[place.role], placed_ms=at_ms)
+    return replace(job, roles={**job.roles, place.role: role})
+
+
+def _job_refused(job: Job, event: ev.JobRefused, at: At) -> Job:
+    return replace(job, refused=(event.reason, event.message))
+
+
+def _job_evicted(job: Job, event: ev.JobEvicted, at: At) -> Job:
+    """(1): the verdict of Draining stays."""
+    then = "Queued"
+    if job.phase is JobPhase.DRAINING:
+        assert job.verdict is not None, "a job that drains has its verdict"
+        then = job.verdict.as_phase
+    return stopping(job, then, StopReason.PREEMPTED, event.message, at.at_ms)
+
+
+def _with_stream(job: Job, name: str, **changes: Any) -> Job:  # fields of StreamSummary, any type
+    stream = replace(job.streams[name], **changes)
+    return replace(job, streams={**job.streams, name: stream})
+
+
+def _stream_finished(job: Job, event: ev.StreamFinished, at: At) -> Job:
+    return _with_stream(
+        job, event.stream, is_finished=True, consumed=event.consumed, skipped=event.skipped
+    )
+
+
+def _stream_failed(job: Job, event: ev.StreamFailed, at: At) -> Job:
+    return _with_stream(job, event.stream, failure=event.message or "no reason was given")
+
+
+def _stream_reopened(job: Job, event: ev.StreamReopened, at: At) -> Job:
+    return _with_stream(job, event.stream, is_finished=False, failure="")
+
+
+def _reader_settled(job: Job, event: ev.ReaderSettled, at: At) -> Job:
+    job = _with_stream(job, event.stream, left=event.left)
+    attempt = find_attempt(job, event.attempt)
+    if attempt is None or any(name == event.stream for name, _ in attempt.settled_streams):
+        return job
+    settled = replace(
+        attempt, settled_streams=(*attempt.settled_streams, (event.stream, event.left))
+    )
+
+    def counted_in(_role: RoleState, replica: Replica) -> Replica:
+        if replica.attempts[-1] is attempt:
+            return with_newest(replica, settled)
+        return replace(
+            replica,
+            attempts=tuple(settled if one is attempt else one for one in replica.attempts),
+        )
+
+    span = Span(event.attempt.role, event.attempt.index, event.attempt.index)
+    return change_replicas(job, (span,), counted_in)
+
+
+def _told_only(job: Job, event: object, at: At) -> Job:
+    """A fact for the timeline."""
+    return job
+
+
+def _checkpoint_noted(job: Job, event: ev.CheckpointNoted, at: At) -> Job:
+    return replace(job, checkpoint=Checkpoint(event.path, event.step, event.savepoint))
+
+
+def _group_lease_lost(job: Job, event: ev.GroupLeaseLost, at: At) -> Job:
+    return replace(job, groups_lost=(*job.groups_lost, event.attempt))
+
+
+def _time_passed(job: Job, event: ev.TimePassed, at: At) -> Job:
+    if job.phase is JobPhase.QUEUED and 0 < job.not_before_ms <= at.at_ms:
+        return replace(job, not_before_ms=0)
+    return job
+
+
+# What settle decides of the job.
+
+
+def _gate_reached(job: Job, event: ev.GateReached, at: At) -> Job:
+    job = open_roles(job, gated_roles(job))
+    return replace(
+        in_phase(job, JobPhase.RUNNING, at.at_ms),
+        started_ms=job.started_ms or at.at_ms,
+        start_clock_ms=0,
+    )
+
+
+def _start_timed_out(job: Job, event: ev.StartTimedOut, at: At) -> Job:
+    charged = Charge(at.at_ms, Budget.INFRASTRUCTURE, "")
+    job = replace(
+        job,
+        charges=(*job.charges, charged),
+        start_timeouts=job.start_timeouts + 1,
+        not_before_ms=event.not_before_ms,
+    )
+    then = "Queued"
+    if event.is_exhausted:
+        then = "Failed"
+        limit = job.spec.budgets.infrastructure
+        message = f"{event.message}; the infrastructure budget of {limit} is used up"
+        job = replace(job, verdict=Verdict("Failed", "PlacementTimeout", message, "budgets"))
+    return stopping(job, then, StopReason.PLACEMENT, event.message, at.at_ms)
+
+
+def _fell_below_minimum(job: Job, event: ev.FellBelowMinimum, at: At) -> Job:
+    not_before_ms = max(role.not_before_ms for role in job.roles.values())
+    return replace(
+        in_phase(job, JobPhase.STARTING, at.at_ms), start_clock_ms=max(at.at_ms, not_before_ms)
+    )
+
+
+def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
+    job = replace(job, generation=job.generation + 1, groups_lost=(), is_restart_whole=False)
+    for name, role in tuple(job.roles.items()):
+        failures = event.failures
+        if event.cause is None or event.cause.role != name:
+            failures = role.failures
+        job = restart_role(job, name, event.not_before_ms, failures)
+    return replace(
+        in_phase(job, JobPhase.STARTING, at.at_ms),
+        start_clock_ms=max(at.at_ms, event.not_before_ms),
+    )
+
+
+def _verdict_reached(job: Job, event: ev.VerdictReached, at: At) -> Job:
+    verdict = Verdict(event.as_phase, event.reason, event.message, event.rule)
+    job = replace(job, verdict=verdict)
+    if event.drains and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+        return replace(
+            in_phase(job, JobPhase.DRAINING, at.at_ms), draining_ms=at.at_ms, start_clock_ms=0
+        )
+    reason = StopReason.VERDICT
+    if event.reason == "DeadlineExceeded":
+        reason = StopReason.DEADLINE
+    return stopping(job, event.as_phase, reason, event.message, at.at_ms)
+
+
+def _drain_ended(job: Job, event: ev.DrainEnded, at: At) -> Job:
+    assert job.verdict is not None, "a job that drains has its verdict"
+    text = "the drain is over"
+    return stopping(job, job.verdict.as_phase, StopReason.VERDICT, text, at.at_ms)
+
+
+def _all_gone(job: Job, event: ev.AllGone, at: At) -> Job:
+    """Stopping came true: to `then`; at a final phase who has no result is Retired."""
+    phase = JobPhase(job.then)
+    job = replace(in_phase(job, phase, at.at_ms), then="", stop_reason=None, stop_text="")
+    if phase in FINAL_PHASES:
+        return replace(_all_retired(job), ended_ms=at.at_ms)
+    roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
+    job = _without_slots(replace(job, roles=roles, admitted_ms=0))
+    return replace(job, queued_ms=at.at_ms) if phase is JobPhase.QUEUED else job
+
+
+def _all_retired(job: Job) -> Job:
+    def retired(_role: RoleState, replica: Replica) -> Replica:
+        if replica.phase in (ReplicaPhase.COMPLETED, ReplicaPhase.FAILED, ReplicaPhase.RETIRED):
+            return replica
+        return replace(replica, phase=ReplicaPhase.RETIRED, is_recalled=False)
+
+    return change_replicas(job, everybody(job), retired)
+
+
+def _without_slots(job: Job) -> Job:
+    def without(_role: RoleState, replica: Replica) -> Replica:
+        return replace(replica, node="", first_port=0, slot_generation=0, is_recalled=False)
+
+    return change_replicas(job, everybody(job), without)
+
+
+def everybody(job: Job) -> tuple[Span, ...]:
+    """Return spans of all replicas there are, those beyond a role's size too."""
+    found = []
+    for role in job.roles.values():
+        count = sum(len(chunk.replicas) for chunk in role.chunks)
+        if count:
+            found.append(Span(role.name, 0, count - 1))
+    return tuple(found)
+
+
+def all_gone(job: Job) -> ev.AllGone | None:
+    """Return AllGone when the job stops and no attempt is left."""
+    if job.phase is not JobPhase.STOPPING:
+        return None
+    if any(role.counts[Count.NOT_GONE] for role in job.roles.values()):
+        return None
+    return ev.AllGone()
+
+
+APPLIERS: Mapping[type, Callable[[Job, Any, At], Job]] = {  # each takes the event of its key
+    ev.CancelRequested: _cancel_requested,
+    ev.SuspendRequested: _suspend_requested,
+    ev.ResumeRequested: _resume_requested,
+    ev.RestartRequested: _restart_requested,
+    ev.RoleScaled: _role_scaled,
+    ev.SpecPatched: _spec_patched,
+    ev.VerdictRequested: _verdict_requested,
+    ev.JobAdmitted: _job_admitted,
+    ev.JobRefused: _job_refused,
+    ev.JobEvicted: _job_evicted,
+    ev.NodeDraining: _told_only,
+    ev.StreamFinished: _stream_finished,
+    ev.StreamFailed: _stream_failed,
+    ev.StreamReopened: _stream_reopened,
+    ev.ReaderSettled: _reader_settled,
+    ev.SavepointSealed: _told_only,
+    ev.GroupLeaseLost: _group_lease_lost,
+    ev.CheckpointNoted: _checkpoint_noted,
+    ev.TimePassed: _time_passed,
+    ev.GateReached: _gate_reached,
+    ev.StartTimedOut: _start_timed_out,
+    ev.FellBelowMinimum: _fell_below_minimum,
+    ev.JobRestarted: _job_restarted,
+    ev.VerdictReached: _verdict_reached,
+    ev.DrainEnded: _drain_ended,
+    ev.AllGone: _all_gone,
+}

@@ -1,0 +1,62 @@
+"""What the executor beside a trainer should do, a pure view of the job; and who its peers are."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from primusd.executor.protocol import Hold, Leave, Start, Stop
+from primusd.job.ids import AttemptId
+from primusd.job.model import Job, Peers, find_attempt, replicas_of
+from primusd.job.peers import Member, peers_digest, peers_document
+from primusd.job.phases import AttemptPhase
+
+INLINE_BYTES_MAX = 16 << 10
+"""A larger document is fetched, not pushed."""
+
+
+def run_order(job: Job, attempt: AttemptId, at_ms: int) -> Hold | Start | Stop | Leave:
+    """Return what an attempt should do; one that is not known (any more) leaves."""
+    found = find_attempt(job, attempt)
+    if found is None:
+        return Leave()
+    match found.phase:
+        case AttemptPhase.REQUESTED | AttemptPhase.LAUNCHED | AttemptPhase.REGISTERED:
+            return Hold()
+        case AttemptPhase.STARTING | AttemptPhase.RUNNING:
+            return Start(job.peers.generation, job.peers.digest, job.peers.inline)
+        case AttemptPhase.STOPPING:
+            assert found.stop is not None, "an attempt that stops knows why"
+            left_ms = found.stop.decided_ms + found.stop.grace_ms - at_ms
+            return Stop(found.stop.reason, found.stop.text, max(0, left_ms))
+        case AttemptPhase.ENDED | AttemptPhase.GONE:
+            return Leave()
+
+
+def peers_of(job: Job) -> bytes:
+    """Return the peers document of the last opening of a gate.
+
+    It names, for each replica, its newest attempt that was told to start: until a replacement is
+    told so too, peers keep the address they know.
+    """
+    return peers_document(job.peers.generation, _members(job))
+
+
+def publish(job: Job) -> Job:
+    """Return the job with a new revision of the peers document: a gate opened."""
+    old = job.peers
+    is_same = old.generation == job.generation
+    job = replace(job, peers=Peers(job.generation, old.revision + 1 if is_same else 1))
+    document = peers_of(job)
+    inline = document if len(document) <= INLINE_BYTES_MAX else b""
+    return replace(job, peers=replace(job.peers, digest=peers_digest(document), inline=inline))
+
+
+def _members(job: Job) -> Iterator[Member]:
+    for role in job.roles.values():
+        for replica in replicas_of(role):
+            if replica.index >= role.size:
+                continue
+            for attempt in reversed(replica.attempts):
+                if attempt.opened_ms:
+                    yield Member(role.name, replica.index, attempt.host, dict(attempt.ports))
+                    break

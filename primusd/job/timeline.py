@@ -1,0 +1,481 @@
+"""The timeline: one entry per fact that a person would tell a colleague, made from records.
+
+Entries are made when a record is applied, so a replay makes the same ones.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from primusd.job import events as ev
+from primusd.job.budgets import limit_of
+from primusd.job.chunks import span_length
+from primusd.job.counts import has_retry, rules_of
+from primusd.job.failover import replica_retry, role_retry, unit_of
+from primusd.job.ids import AttemptId, Span, replica_name
+from primusd.job.machine import At
+from primusd.job.model import (
+    TIMELINE_KEPT,
+    Attempt,
+    Job,
+    Moment,
+    Outcome,
+    find_attempt,
+    find_replica,
+)
+from primusd.job.outcome import how_it_ended
+from primusd.job.phases import Budget, Cause, JobPhase
+
+Details = Mapping[str, str | int]
+
+
+Told = tuple[str, str, str, str, Details]
+"""Level, reason, subject, message, details of an entry."""
+
+
+def told(
+    level: str, reason: str, subject: str, message: str, details: Details | None = None
+) -> Told:
+    """Return what is told of a record."""
+    return level, reason, subject, message, details or {}
+
+
+def moments(
+    before: Job | None, after: Job | None, event: ev.JobEvent, at: At
+) -> tuple[Moment, ...]:
+    """Return the timeline entries of a record; none when it is no news to a person."""
+    teller = _TELLERS.get(type(event))
+    if teller is None or after is None:
+        return ()
+    found: Told | None = teller(before if before is not None else after, after, event)
+    if found is None:
+        return ()
+    level, reason, subject, message, details = found
+    return (
+        Moment(
+            at.revision,
+            at.position,
+            at.at_ms,
+            level,
+            reason,
+            subject,
+            at.by,
+            message,
+            details,
+            f"{at.revision}.{at.cause}" if at.cause >= 0 else "",
+        ),
+    )
+
+
+def with_moments(before: Job | None, after: Job, event: ev.JobEvent, at: At) -> Job:
+    """Return the job with the record told in its timeline: the newest 200 are kept."""
+    found = moments(before, after, event, at)
+    if not found:
+        return after
+    return replace(after, timeline=(*after.timeline, *found)[-TIMELINE_KEPT:])
+
+
+def duration_words(duration_ms: int) -> str:
+    """Return a duration as people say it: `850 ms`, `52 s`, `3 min`, `2 h`."""
+    if duration_ms < 1000:
+        return f"{max(0, duration_ms)} ms"
+    seconds = duration_ms // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h"
+
+
+def span_words(spans: Iterable[Span]) -> str:
+    """Return spans as people read them: `worker-0 to worker-3, ps-0`."""
+    found = []
+    for span in spans:
+        first = replica_name(span.role, span.low)
+        found.append(
+            first if span.low == span.high else f"{first} to {replica_name(span.role, span.high)}"
+        )
+    if len(found) > 8:
+        return ", ".join(found[:8]) + f" and {len(found) - 8} more"
+    return ", ".join(found)
+
+
+def _attempt_words(attempt: AttemptId) -> str:
+    return f"{attempt.replica} attempt {attempt.attempt}"
+
+
+def _both(before: Job, after: Job, attempt: AttemptId) -> tuple[Attempt | None, Attempt | None]:
+    return find_attempt(before, attempt), find_attempt(after, attempt)
+
+
+# Requests.
+
+
+def _submitted(before: Job, after: Job, event: ev.JobSubmitted) -> Told:
+    count = sum(role.size for role in after.roles.values())
+    plural = "" if count == 1 else "s"
+    message = f"{after.spec.name} was submitted with {count} replica{plural}"
+    return told("info", "JobSubmitted", after.spec.name, message, {"replicas": count})
+
+
+def _cancel_requested(before: Job, after: Job, event: ev.CancelRequested) -> Told:
+    why = f": {event.reason}" if event.reason else ""
+    return told("info", "CancelRequested", after.spec.name, f"cancelling was asked for{why}")
+
+
+def _suspend_requested(before: Job, after: Job, event: ev.SuspendRequested) -> Told:
+    why = f": {event.reason}" if event.reason else ""
+    return told("info", "SuspendRequested", after.spec.name, f"a pause was asked for{why}")
+
+
+def _resume_requested(before: Job, after: Job, event: ev.ResumeRequested) -> Told:
+    return told("info", "ResumeRequested", after.spec.name, "the pause was ended")
+
+
+def _restart_requested(before: Job, after: Job, event: ev.RestartRequested) -> Told:
+    why = f": {event.reason}" if event.reason else ""
+    message = f"a restart of {span_words(event.spans)} was asked for{why}"
+    return told("info", "RestartRequested", after.spec.name, message)
+
+
+def _role_scaled(before: Job, after: Job, event: ev.RoleScaled) -> Told:
+    old = before.roles[event.role].size
+    message = f"{event.role} goes from {old} to {event.replicas} replicas"
+    return told("info", "RoleScaled", event.role, message, {"from": old, "to": event.replicas})
+
+
+def _spec_patched(before: Job, after: Job, event: ev.SpecPatched) -> Told:
+    message = f"the spec was changed, version {after.spec_version}"
+    return told("info", "SpecPatched", after.spec.name, message, {"version": after.spec_version})
+
+
+def _verdict_requested(before: Job, after: Job, event: ev.VerdictRequested) -> Told:
+    why = f": {event.reason}" if event.reason else ""
+    message = f"a person decided that the job has {event.as_phase.lower()}{why}"
+    return told("info", "VerdictRequested", after.spec.name, message)
+
+
+# Admission, streams.
+
+
+def _admitted(before: Job, after: Job, event: ev.JobAdmitted) -> Told | None:
+    if before.phase is not JobPhase.QUEUED:
+        return None
+    nodes = sorted({place.node for place in event.places})
+    where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+    waited_ms = after.admitted_ms - after.queued_ms
+    message = f"slots were granted on {where} after {duration_words(waited_ms)}"
+    return told("info", "JobAdmitted", after.spec.name, message, {"waitedMs": waited_ms})
+
+
+def _refused(before: Job, after: Job, event: ev.JobRefused) -> Told:
+    return told("error", "JobRefused", after.spec.name, event.message)
+
+
+def _evicted(before: Job, after: Job, event: ev.JobEvicted) -> Told:
+    return told("warning", "JobEvicted", after.spec.name, event.message)
+
+
+def _node_draining(before: Job, after: Job, event: ev.NodeDraining) -> Told:
+    return told("info", "NodeDraining", event.node, f"node {event.node} is being emptied")
+
+
+def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
+    skipped = f", {event.skipped} were left out" if event.skipped else ""
+    message = f"stream {event.stream} is read to its end: {event.consumed} positions{skipped}"
+    details = {"consumed": event.consumed, "skipped": event.skipped}
+    return told("info", "StreamFinished", event.stream, message, details)
+
+
+def _stream_failed(before: Job, after: Job, event: ev.StreamFailed) -> Told:
+    message = f"stream {event.stream} failed: {event.message}"
+    return told("error", "StreamFailed", event.stream, message)
+
+
+def _stream_reopened(before: Job, after: Job, event: ev.StreamReopened) -> Told:
+    return told("info", "StreamReopened", event.stream, f"stream {event.stream} has work again")
+
+
+def _savepoint_sealed(before: Job, after: Job, event: ev.SavepointSealed) -> Told:
+    message = f"savepoint {event.name} of stream {event.stream} is sealed"
+    return told("info", "SavepointSealed", event.stream, message)
+
+
+def _group_lease_lost(before: Job, after: Job, event: ev.GroupLeaseLost) -> Told:
+    message = f"{event.attempt.label} lost its lease of stream {event.stream}"
+    return told("warning", "GroupLeaseLost", event.stream, message)
+
+
+# Attempts.
+
+
+def _launch_failed(before: Job, after: Job, event: ev.LaunchFailed) -> Told | None:
+    return _ended(before, after, event.attempt)
+
+
+def _ended(before: Job, after: Job, attempt: AttemptId) -> Told | None:
+    """Return how an attempt ended, what it was charged to, and what follows."""
+    old, new = _both(before, after, attempt)
+    if new is None or new.outcome is None or (old is not None and old.outcome == new.outcome):
+        return None
+    outcome = new.outcome
+    if outcome.cause is Cause.STOPPED and not outcome.charged:
+        return None
+    ran_ms = new.ended_ms - new.started_ms if new.started_ms else 0
+    after_words = f" after {duration_words(ran_ms)}" if new.started_ms else ""
+    budget, follows, details = _what_follows(after, attempt, new, outcome)
+    message = f"{_attempt_words(attempt)} {how_it_ended(outcome)}{after_words}{budget}{follows}"
+    level = "info" if outcome.cause is Cause.COMPLETED else "warning"
+    return told(level, "AttemptEnded", attempt.label, message, {**_evidence(outcome), **details})
+
+
+def _evidence(outcome: Outcome) -> dict[str, str | int]:
+    found: dict[str, str | int] = {"cause": str(outcome.cause)}
+    if outcome.exit_code is not None:
+        found["exitCode"] = outcome.exit_code
+    if outcome.signal is not None:
+        found["signal"] = outcome.signal
+    if outcome.last_line:
+        found["lastLine"] = outcome.last_line
+    return found
+
+
+def _what_follows(
+    job: Job, attempt: AttemptId, new: Attempt, outcome: Outcome
+) -> tuple[str, str, dict[str, str | int]]:
+    """Return the words for the budget and for what follows, with their details."""
+    role = job.roles[attempt.role]
+    replica = find_replica(job, attempt.role, attempt.index)
+    if not outcome.charged or replica is None:
+        follows = "; another try cannot mend that" if outcome.is_permanent else ""
+        return "", follows, {}
+    limit = limit_of(job, attempt.role, outcome.budget)
+    budget = f" ({outcome.budget} {outcome.charged} of {limit})"
+    details: dict[str, str | int] = {"budgetUsed": outcome.charged, "budgetLimit": limit}
+    if not has_retry(outcome, rules_of(job, role)):
+        return budget, "; no try is left", details
+    is_alone = unit_of(job, role) == "replica"
+    retry = replica_retry if is_alone else role_retry
+    not_before_ms, _ = retry(job, role, replica, new)
+    delay_ms = not_before_ms - new.ended_ms
+    follows = f"; again in {duration_words(delay_ms)}" if delay_ms else "; again at once"
+    return budget, follows, {**details, "delayMs": delay_ms}
+
+
+def _vanished(before: Job, after: Job, event: ev.AttemptVanished) -> Told | None:
+    old, new = _both(before, after, event.attempt)
+    if old is not None and new is not None and old.is_quarantined and not new.is_quarantined:
+        message = f"{_attempt_words(event.attempt)} is gone after all; its slot is free"
+        return told("info", "QuarantineLifted", event.attempt.label, message)
+    return _ended(before, after, event.attempt)
+
+
+def _by_end(before: Job, after: Job, event: ev.TrainerExited | ev.ExecutorExpired) -> Told | None:
+    return _ended(before, after, event.attempt)
+
+
+def _stop_failed(before: Job, after: Job, event: ev.StopFailed) -> Told:
+    what = "took its kill but did not go" if event.was_delivered else "could not be ended"
+    message = f"{_attempt_words(event.attempt)} {what}; its slot stays taken"
+    return told("error", "StopFailed", event.attempt.label, message)
+
+
+def _preemption_noticed(before: Job, after: Job, event: ev.PreemptionNoticed) -> Told:
+    message = f"{_attempt_words(event.attempt)} will be taken away in {event.left_ms} ms"
+    return told("warning", "PreemptionNoticed", event.attempt.label, message)
+
+
+def _started(before: Job, after: Job, event: ev.TrainerStarted) -> Told | None:
+    """Return that a replica runs again; first starts are told by the gate."""
+    old, new = _both(before, after, event.attempt)
+    is_first = event.attempt.attempt == 1
+    if is_first or new is None or (old is not None and old.started_ms):
+        return None
+    return told(
+        "info", "TrainerStarted", event.attempt.label, f"{_attempt_words(event.attempt)} runs"
+    )
+
+
+def _hung(before: Job, after: Job, event: ev.TrainerHung) -> Told:
+    message = f"{_attempt_words(event.attempt)} seems to hang: {event.evidence}"
+    return told("warning", "TrainerHung", event.attempt.label, message)
+
+
+def _fell_silent(before: Job, after: Job, event: ev.ExecutorFellSilent) -> Told | None:
+    old, _ = _both(before, after, event.attempt)
+    if old is not None and old.is_silent:
+        return None
+    message = f"{_attempt_words(event.attempt)} is silent"
+    return told("warning", "ExecutorFellSilent", event.attempt.label, message)
+
+
+def _returned(before: Job, after: Job, event: ev.ExecutorReturned) -> Told | None:
+    old, _ = _both(before, after, event.attempt)
+    if old is None or not old.is_silent:
+        return None
+    message = f"{_attempt_words(event.attempt)} is back"
+    return told("info", "ExecutorReturned", event.attempt.label, message)
+
+
+def _checkpoint_noted(before: Job, after: Job, event: ev.CheckpointNoted) -> Told:
+    message = f"checkpoint of step {event.step} at {event.path}"
+    return told("info", "CheckpointNoted", event.attempt.label, message, {"step": event.step})
+
+
+# What settle decided.
+
+
+def _gate_opened(before: Job, after: Job, event: ev.GateOpened) -> Told:
+    message = f"{span_words(event.spans)} may start, generation {after.generation}"
+    details = {"replicas": span_length(event.spans), "generation": after.generation}
+    return told("info", "GateOpened", after.spec.name, message, details)
+
+
+def _stop_decided(before: Job, after: Job, event: ev.StopDecided) -> Told:
+    why = f": {event.text}" if event.text else ""
+    message = f"{span_words(event.spans)} stop ({event.reason}){why}"
+    details: Details = {"reason": str(event.reason), "replicas": span_length(event.spans)}
+    return told("info", "StopDecided", after.spec.name, message, details)
+
+
+def _retry_decided(before: Job, after: Job, event: ev.RetryDecided) -> Told:
+    replica = find_replica(after, event.role, event.index)
+    assert replica is not None, "a retry is decided for a replica there is"
+    delay_ms = event.not_before_ms - replica.attempts[-1].ended_ms
+    name = replica_name(event.role, event.index)
+    when = f"{duration_words(delay_ms)} after its end" if delay_ms > 0 else "at once"
+    details = {"delayMs": max(0, delay_ms), "failures": event.failures}
+    return told("info", "RetryDecided", name, f"{name} begins again {when}", details)
+
+
+def _retries_exhausted(before: Job, after: Job, event: ev.RetriesExhausted) -> Told:
+    name = replica_name(event.role, event.index)
+    if event.budget is Budget.NONE:
+        message = f"{name} has failed ({event.cause})"
+    else:
+        limit = limit_of(after, event.role, event.budget)
+        message = (
+            f"{name} has failed ({event.cause}): the {event.budget} budget of {limit} is used up"
+        )
+    return told("error", "RetriesExhausted", name, message, {"cause": str(event.cause)})
+
+
+def _recalled(before: Job, after: Job, event: ev.ReplicaRecalled) -> Told:
+    return told(
+        "info", "ReplicaRecalled", after.spec.name, f"{span_words(event.spans)} will run again"
+    )
+
+
+def _role_restarted(before: Job, after: Job, event: ev.RoleRestarted) -> Told:
+    message = (
+        f"{event.role} restarts whole, generation {after.generation}, because of "
+        f"{event.cause.label}"
+    )
+    return told("warning", "RoleRestarted", event.role, message, {"generation": after.generation})
+
+
+def _job_restarted(before: Job, after: Job, event: ev.JobRestarted) -> Told:
+    why = f", because of {event.cause.label}" if event.cause else ""
+    message = f"all roles restart, generation {after.generation}{why}"
+    return told(
+        "warning", "JobRestarted", after.spec.name, message, {"generation": after.generation}
+    )
+
+
+def _gate_reached(before: Job, after: Job, event: ev.GateReached) -> Told:
+    waited_ms = after.phase_since_ms - before.phase_since_ms
+    message = f"all are there after {duration_words(waited_ms)}: the job runs"
+    return told("info", "GateReached", after.spec.name, message, {"waitedMs": waited_ms})
+
+
+def _start_timed_out(before: Job, after: Job, event: ev.StartTimedOut) -> Told:
+    again = "no try is left"
+    if not event.is_exhausted:
+        again = f"again in {duration_words(event.not_before_ms - after.phase_since_ms)}"
+    message = f"the start did not come about: {event.message}; {again}"
+    return told("warning", "StartTimedOut", after.spec.name, message)
+
+
+def _fell_below(before: Job, after: Job, event: ev.FellBelowMinimum) -> Told:
+    need = before.spec.roles[event.role].minimum
+    message = f"{event.role} has {event.present} of at least {need} replicas"
+    details = {"present": event.present, "minimum": need}
+    return told("warning", "FellBelowMinimum", event.role, message, details)
+
+
+def _verdict_reached(before: Job, after: Job, event: ev.VerdictReached) -> Told:
+    level = "info" if event.as_phase == "Succeeded" else "error"
+    message = f"{event.as_phase} ({event.reason}): {event.message}"
+    details = {"reason": event.reason, "rule": event.rule}
+    return told(level, "VerdictReached", after.spec.name, message, details)
+
+
+def _drain_ended(before: Job, after: Job, event: ev.DrainEnded) -> Told:
+    if event.cut_off:
+        message = f"the drain is over; {span_words(event.cut_off)} did not end in time: cut off"
+        return told("warning", "DrainEnded", after.spec.name, message)
+    return told("info", "DrainEnded", after.spec.name, "all helpers ended by themselves")
+
+
+def _all_gone(before: Job, after: Job, event: ev.AllGone) -> Told:
+    if not after.is_final:
+        return told("info", "AllGone", after.spec.name, f"nothing runs any more: {after.phase}")
+    took = duration_words(after.ended_ms - after.created_ms)
+    message = f"{after.spec.name} ended after {took}: {after.phase}"
+    return told("info", "AllGone", after.spec.name, message, {"phase": str(after.phase)})
+
+
+_Teller = Callable[[Job, Job, Any], Told | None]  # each takes the event of its key
+_TELLERS: dict[type, _Teller] = {
+    ev.JobSubmitted: _submitted,
+    ev.CancelRequested: _cancel_requested,
+    ev.SuspendRequested: _suspend_requested,
+    ev.ResumeRequested: _resume_requested,
+    ev.RestartRequested: _restart_requested,
+    ev.RoleScaled: _role_scaled,
+    ev.SpecPatched: _spec_patched,
+    ev.VerdictRequested: _verdict_requested,
+    ev.JobAdmitted: _admitted,
+    ev.JobRefused: _refused,
+    ev.JobEvicted: _evicted,
+    ev.NodeDraining: _node_draining,
+    ev.StreamFinished: _stream_finished,
+    ev.StreamFailed: _stream_failed,
+    ev.StreamReopened: _stream_reopened,
+    ev.SavepointSealed: _savepoint_sealed,
+    ev.GroupLeaseLost: _group_lease_lost,
+    ev.LaunchFailed: _launch_failed,
+    ev.AttemptVanished: _vanished,
+    ev.StopFailed: _stop_failed,
+    ev.PreemptionNoticed: _preemption_noticed,
+    ev.TrainerStarted: _started,
+    ev.TrainerHung: _hung,
+    ev.TrainerExited: _by_end,
+    ev.ExecutorExpired: _by_end,
+    ev.ExecutorFellSilent: _fell_silent,
+    ev.ExecutorReturned: _returned,
+    ev.CheckpointNoted: _checkpoint_noted,
+    ev.GateOpened: _gate_opened,
+    ev.StopDecided: _stop_decided,
+    ev.RetryDecided: _retry_decided,
+    ev.RetriesExhausted: _retries_exhausted,
+    ev.ReplicaRecalled: _recalled,
+    ev.RoleRestarted: _role_restarted,
+    ev.JobRestarted: _job_restarted,
+    ev.GateReached: _gate_reached,
+    ev.StartTimedOut: _start_timed_out,
+    ev.FellBelowMinimum: _fell_below,
+    ev.VerdictReached: _verdict_reached,
+    ev.DrainEnded: _drain_ended,
+    ev.AllGone: _all_gone,
+}
+
+TOLD_REASONS = tuple(
+    sorted(
+        {kind.__name__ for kind in _TELLERS}
+        - {"LaunchFailed", "AttemptVanished", "TrainerExited", "ExecutorExpired"}
+        | {"AttemptEnded", "QuarantineLifted"}
+    )
+)
+"""The closed list of `reason` in events."""
