@@ -24,16 +24,29 @@ sent; -1.0 when it names none of this process. Leases are valid until `sent_at` 
 what a report said once (`bad`, `mapped`) is repeated until an answer covers it.
 """
 
+import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 
+from primusd.datafeed.desk import Desk, Stopping, spoken
+from primusd.datafeed.pipe import PipeDelivery
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
+from primusd.datafeed.trainer_socket import TrainerConnection
 from primusd.executor.protocol import Checkpoint, FeedPlan, Progress
 from primusd.job.ids import AttemptId
+
+SOCKET_NAME = "trainer.sock"
+SOCKET_BYTES = 1 << 20
+# Processes and data loaders of one trainer, each with a connection of its own.
+CONNECTIONS_MAX = 64
 
 
 def boot_clock() -> float:
@@ -46,17 +59,8 @@ class FeedServer:
 
     Attributes:
         clock: Seconds since the host's boot, time asleep counted in.
-        ready: The trainer said `ready`.
-        progress: What it last said of its progress; None before.
-        checkpoint: Its newest whole checkpoint; None before.
-        phase: The phase it says it is in, as `evaluation`; "" none.
+        socket_path: Where the trainer finds it.
     """
-
-    clock: Callable[[], float]
-    ready: bool
-    progress: Progress | None
-    checkpoint: Checkpoint | None
-    phase: str
 
     def __init__(
         self,
@@ -64,46 +68,209 @@ class FeedServer:
         *,
         directory: Path,
         attempt: AttemptId,
+        owner: tuple[int, int] = (-1, -1),
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        raise NotImplementedError
+        self.clock = clock
+        self.socket_path = directory / SOCKET_NAME
+        self._peers_file = str(directory / "peers.json")
+        self._owner = owner
+        self._desk = Desk(plans, attempt, clock)
+        piped = [reader for reader in self._desk.readers.values() if reader.is_piped]
+        assert len(piped) <= 1, "a program has one standard input"
+        self._pipe = PipeDelivery(self._desk, piped[0]) if piped else None
+        self._connections: set[TrainerConnection] = set()
+        self._urgent = anyio.Event()
+        # Readers and the pipe, and two a connection: bounded, so that a trainer that opens
+        # connections without end does not take all memory.
+        self._limiter = anyio.CapacityLimiter(len(plans) + 1 + CONNECTIONS_MAX)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the trainer said that it is ready."""
+        return self._desk.is_ready
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the trainer last said of its progress; None before."""
+        return self._desk.progress
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The trainer's newest whole checkpoint; None before."""
+        return self._desk.checkpoint
+
+    @property
+    def phase(self) -> str:
+        """The phase that the trainer says it is in, as `evaluation`; "" none."""
+        return self._desk.phase
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the trainer finds its feed by."""
-        raise NotImplementedError
+        return {
+            "PRIMUS_SOCKET": str(self.socket_path),
+            "PRIMUS_STREAMS": ",".join(spoken(stream) for stream in self._desk.readers),
+            "PRIMUS_FEED": "socket" if self._pipe is None else "stdin",
+        }
+
+    # Its life.
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Serve the trainer's socket and read until cancelled."""
-        raise NotImplementedError
+        loop = asyncio.get_running_loop()
+        self._desk.on_urgent = lambda: self._set_urgent(loop)
+        listener = self._bind()
+        try:
+            async with anyio.create_task_group() as tasks:
+                # Threads are not cancelled; they end when the desk is closed.
+                tasks.start_soon(self._close_when_cancelled)
+                for reader in self._desk.readers.values():
+                    tasks.start_soon(self._in_thread, reader.read)
+                if self._pipe is not None:
+                    tasks.start_soon(self._in_thread, self._pipe.write)
+                tasks.start_soon(self._accept, listener, tasks)
+                task_status.started()
+        finally:
+            listener.close()
+            self.socket_path.unlink(missing_ok=True)
+
+    def _set_urgent(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._urgent.is_set():
+            loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._urgent.set()
+
+    def _bind(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket_path.unlink(missing_ok=True)
+        # By descriptor: the path of a socket may have 107 bytes, that of a state directory more.
+        folder = os.open(self.socket_path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
+        finally:
+            os.close(folder)
+        self.socket_path.chmod(0o600)
+        if self._owner[0] >= 0:
+            os.chown(self.socket_path, *self._owner)
+        listener.listen(CONNECTIONS_MAX)
+        listener.setblocking(False)  # noqa: FBT003 its only argument
+        return listener
+
+    async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
+        while True:
+            await anyio.wait_readable(listener)
+            try:
+                link, _ = listener.accept()
+            except BlockingIOError:
+                continue
+            if len(self._connections) >= CONNECTIONS_MAX:
+                link.close()
+                continue
+            link.setblocking(True)  # noqa: FBT003 its only argument
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+            tasks.start_soon(self._serve, link)
+
+    async def _serve(self, link: socket.socket) -> None:
+        connection = TrainerConnection(self._desk, link, self._peers_file)
+        self._connections.add(connection)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._in_thread, connection.write)
+                await connection.listen()
+        finally:
+            self._connections.discard(connection)
+            link.close()
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+    async def _close_when_cancelled(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with self._desk.changed:
+                for reader in self._desk.readers.values():
+                    reader.close()
+                if self._pipe is not None:
+                    self._pipe.close()
+                for connection in tuple(self._connections):
+                    connection.close()
+
+    # The trainer's life.
 
     def trainer_starting(self, *, generation: int) -> None:
         """Note that the trainer is about to be started, as part of this generation."""
-        raise NotImplementedError
+        with self._desk.changed:
+            self._desk.generation = generation
 
     def stdin_for_trainer(self) -> int | None:
-        """Return the read end of the pipe that feeds the trainer; None when its feed is no pipe."""
-        raise NotImplementedError
+        """Return the read end of the pipe that feeds the trainer; None when its feed is no pipe.
+
+        The caller closes it once the trainer has it.
+        """
+        return None if self._pipe is None else self._pipe.read_end
 
     def trainer_started(self, pid: int) -> None:
         """Note the trainer's process; from now on a pipe is filled."""
-        raise NotImplementedError
-
-    def orders(self, feeds: tuple[FeedOrders, ...], *, sent_at: float, ttl_ms: int) -> None:
-        """Take new orders; the caller has dropped those older than the last."""
-        raise NotImplementedError
-
-    def reports(self) -> tuple[FeedReport, ...]:
-        """Return all that is so with each stream now."""
-        raise NotImplementedError
-
-    async def changed(self) -> None:
-        """Return once something happened that is worth a report at once, since the last reports."""
-        raise NotImplementedError
+        if self._pipe is not None:
+            with self._desk.changed:
+                self._pipe.started(pid)
+                self._desk.changed.notify_all()
 
     def stopping(self, reason: str, grace_ms: int) -> None:
         """Tell the trainer that it is being stopped, hand out nothing new, leave stdin open."""
-        raise NotImplementedError
+        with self._desk.changed:
+            if self._desk.stopping is not None:
+                return
+            self._desk.stopping = Stopping(reason, grace_ms)
+            for connection in self._connections:
+                connection.say_stopping()
+            for reader in self._desk.readers.values():
+                reader.state.is_stopping = True
+                reader.state.give_back_undelivered()
+            self._desk.changed.notify_all()
 
     def trainer_ended(self, code: int | None, signal: int | None) -> tuple[Held, ...]:
         """Return the final positions of all leases, and give all of them back."""
-        raise NotImplementedError
+        with self._desk.changed:
+            if self._pipe is not None:
+                self._pipe.ended(has_completed=code == 0 and signal is None)
+            final: list[Held] = []
+            for reader in self._desk.readers.values():
+                reader.state.is_stopping = True
+                final += reader.state.give_back_all()
+                reader.drop_buffer()
+            self._desk.changed.notify_all()
+            return tuple(final)
+
+    # Orders and reports.
+
+    def orders(self, feeds: tuple[FeedOrders, ...], *, sent_at: float, ttl_ms: int) -> None:
+        """Take new orders; the caller has dropped those older than the last."""
+        with self._desk.changed:
+            for order in feeds:
+                reader = self._desk.readers.get(order.stream)
+                if reader is not None:
+                    reader.state.obey(order, sent_at=sent_at, ttl_s=ttl_ms / 1000)
+            self._desk.changed.notify_all()
+
+    def reports(self) -> tuple[FeedReport, ...]:
+        """Return all that is so with each stream now."""
+        if self._urgent.is_set():
+            self._urgent = anyio.Event()
+        with self._desk.changed:
+            self._desk.is_urgent = False
+            now = self.clock()
+            if self._pipe is not None:
+                self._pipe.look()
+            for reader in self._desk.readers.values():
+                reader.state.note_idle(now)
+            return tuple(
+                reader.state.report(buffered_bytes=reader.buffered_bytes, now=now)
+                for reader in self._desk.readers.values()
+            )
+
+    async def changed(self) -> None:
+        """Return once something happened that is worth a report at once, since the last reports."""
+        await self._urgent.wait()

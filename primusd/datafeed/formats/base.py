@@ -84,8 +84,8 @@ class RowBlock:
 
     @property
     def byte_count(self) -> int:
-        """What it takes of memory, about."""
-        return self.batch.get_total_buffer_size()
+        """What its rows take of memory."""
+        return self.batch.nbytes
 
     def position_after(self, row_count: int) -> int:
         """Return the position once that many of its rows are taken."""

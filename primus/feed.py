@@ -1,0 +1,234 @@
+"""`primus.dataset`: the rows of a stream, batch after batch, for any loop."""
+
+import atexit
+import contextlib
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from primus.errors import FeedError
+
+if TYPE_CHECKING:  # numpy is loaded when the first stream is opened.
+    from primus.batches import ArrowBatch, Batch, Frame
+
+Layout = Literal["numpy", "arrow"]
+
+
+class FrameSource(Protocol):
+    """Where frames come from: the executor, or files that this process reads."""
+
+    def next_frame(self) -> "Frame | None":
+        """Return the next frame; None: no more for now, what is there must do for a batch.
+
+        Raises:
+            EOFError: The stream is finished.
+        """
+        ...
+
+    def commit(self, receipt: int) -> None:
+        """Note that all rows up to a receipt were used."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the stream."""
+        ...
+
+
+class Feed:
+    """An iterator of batches; one thread uses it.
+
+    Asking for the next batch says that the one before was used. With `manual` nothing is said
+    until `commit`. What was not said to be used comes again after a failure, to this trainer or
+    another.
+    """
+
+    def __init__(
+        self, source: FrameSource, *, batch_rows: int, layout: Layout, manual: bool
+    ) -> None:
+        from primus.batches import Batcher  # noqa: PLC0415 numpy is loaded when it is needed
+
+        self._source = source
+        self._batcher = Batcher(batch_rows, is_arrow=layout == "arrow")
+        self._is_manual = manual
+        self._receipt = 0
+        self._is_finished = False
+        self._pid = os.getpid()
+        _open_feeds.add(self)
+
+    def __iter__(self) -> Iterator["Batch | ArrowBatch"]:
+        return self
+
+    def __next__(self) -> "Batch | ArrowBatch":
+        if self._pid != os.getpid():
+            raise FeedError(
+                "a stream is read by the process that opened it, not by its children; with a "
+                "torch DataLoader use num_workers=0, the executor reads ahead for you"
+            )
+        if self._receipt and not self._is_manual:
+            self._source.commit(self._receipt)
+        batch = self._next_batch()
+        self._receipt = batch.receipt
+        return batch
+
+    def _next_batch(self) -> "Batch | ArrowBatch":
+        while True:
+            batch = self._batcher.next_full()
+            if batch is not None:
+                return batch
+            if self._is_finished:
+                break
+            try:
+                frame = self._source.next_frame()
+            except EOFError:
+                self._is_finished = True
+                frame = None
+            if frame is not None:
+                self._batcher.add(frame)
+            elif (batch := self._batcher.rest()) is not None:
+                return batch
+        self.close()
+        raise StopIteration
+
+    def commit(self, receipt: int) -> None:
+        """Say that all batches up to the one with this receipt were used.
+
+        Args:
+            receipt: A batch's `receipt`; lower ones than before change nothing.
+        """
+        self._source.commit(receipt)
+
+    def close(self) -> None:
+        """Let go of the stream; what was not said to be used goes to others."""
+        self._is_finished = True
+        if self._pid == os.getpid():
+            self._source.close()
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # At the interpreter's end parts of it may be gone.
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+_open_feeds: "weakref.WeakSet[Feed]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_feeds() -> None:
+    for feed in list(_open_feeds):
+        with contextlib.suppress(OSError):
+            feed.close()
+
+
+def dataset(
+    name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    batch_rows: int = 1024,
+    layout: Layout = "numpy",
+    columns: Sequence[str] | None = None,
+    nulls: str | Mapping[str, str] = "error",
+    manual: bool = False,
+    epochs: int = 1,
+    format: str = "",  # noqa: A002 the job file's word
+) -> Feed:
+    r"""Return the rows of a stream as an iterator of batches.
+
+    Inside a job it names one of the role's streams (nothing: its only one), whose rows are leased
+    to this trainer and come to exactly one trainer of those that share it, through all epochs.
+    Given a path, a folder or a glob it reads the files in this process, with or without a job.
+
+    Args:
+        name: A stream, or where files are.
+        batch_rows: Rows a batch. One is shorter at the end of an epoch, and where no more rows
+            come for now.
+        layout: `numpy`: a dict of arrays (docs/feed-in-numpy.md says which type becomes which);
+            `arrow`: `batch.data` is a pyarrow.RecordBatch.
+        columns: Those to read; None all.
+        nulls: What an integer or boolean column with nulls becomes: `error`, `masked`, `float`, or
+            one of these by column. Float columns have NaN, dates NaT, strings and lists None.
+        manual: Nothing counts as used until `feed.commit(batch.receipt)`.
+        epochs: How often files are read; a stream's epochs stand in the job file.
+        format: `text` or `parquet`; "" as the files' names say.
+
+    Raises:
+        FeedError: There is no such stream, or no such file.
+
+    Examples:
+        >>> import pathlib, primus
+        >>> _ = pathlib.Path("rows.txt").write_text("one\\ntwo\nthree\n")
+        >>> for batch in primus.dataset("./rows.txt", batch_rows=2):
+        ...     print(batch.epoch, batch["line"])
+        0 [b'one' b'two']
+        0 [b'three']
+    """
+    if batch_rows < 1:
+        raise FeedError(f"batch_rows is {batch_rows}, must be at least 1")
+    if layout not in ("numpy", "arrow"):
+        raise FeedError(f"layout is {layout!r}, must be 'numpy' or 'arrow'")
+    paths = _paths(name)
+    source: FrameSource
+    if paths is not None:
+        from primus.local import LocalSource  # noqa: PLC0415 loads pyarrow
+
+        source = LocalSource(
+            paths,
+            format_name=format,
+            columns=tuple(columns or ()),
+            epochs=epochs,
+            layout=layout,
+            nulls=nulls,
+        )
+    else:
+        from primus.remote import RemoteSource  # noqa: PLC0415 loads numpy
+
+        source = RemoteSource(
+            os.environ["PRIMUS_SOCKET"],
+            "" if name is None else str(name),
+            layout=layout,
+            batch_rows=batch_rows,
+            columns=tuple(columns or ()),
+            nulls=nulls,
+        )
+    return Feed(source, batch_rows=batch_rows, layout=layout, manual=manual)
+
+
+def _paths(
+    name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+) -> tuple[str, ...] | None:
+    """Return where files are; None when the name is a stream's."""
+    has_executor = bool(os.environ.get("PRIMUS_SOCKET"))
+    match name:
+        case None:
+            if not has_executor:
+                raise FeedError(
+                    "no stream: this process was not started by a job (PRIMUS_SOCKET is not set); "
+                    "to read files give their path: primus.dataset('data/*.parquet')"
+                )
+            return None
+        case str():
+            is_path = any(character in name for character in "/*?[") or name.startswith(".")
+            if is_path or (not has_executor and Path(name).exists()):
+                return (name,)
+            if not has_executor:
+                raise FeedError(
+                    f"no stream {name!r}: this process was not started by a job, and there is no "
+                    "file or folder of that name"
+                )
+            return None
+        case os.PathLike():
+            return (os.fspath(name),)
+        case _:
+            return tuple(os.fspath(one) for one in name)

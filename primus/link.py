@@ -1,0 +1,81 @@
+"""A connection of this process to its executor."""
+
+import os
+import socket
+from collections.abc import Callable
+
+from primus import wire
+from primus.wire import Header
+
+CONNECT_TIMEOUT_S = 10.0
+SOCKET_BYTES = 1 << 20
+
+
+class Link:
+    """A socket that speaks frames; one thread at a time uses it."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = _connect(path)
+        self._prefix = bytearray(wire.PREFIX.size)
+        self._header = bytearray(wire.HEADER_BYTES)
+
+    def say(self, *messages: dict[str, object]) -> None:
+        """Send control messages."""
+        self._socket.sendall(b"".join(wire.pack_control(message) for message in messages))
+
+    def receive(
+        self, allocate: Callable[[int], memoryview]
+    ) -> dict[str, object] | tuple[Header, memoryview]:
+        """Return the next control message, or the next data frame with its payload.
+
+        Args:
+            allocate: Gives writable memory for a payload of so many bytes.
+
+        Raises:
+            ConnectionError: The executor is gone.
+            WireError: It does not speak this wire.
+        """
+        self._fill(memoryview(self._prefix))
+        length, kind = wire.PREFIX.unpack(self._prefix)
+        if kind == wire.CONTROL:
+            body = bytearray(length - 1)
+            self._fill(memoryview(body))
+            return wire.unpack_control(body)
+        if kind != wire.DATA:
+            raise wire.WireError(f"a frame of kind {kind}")
+        self._fill(memoryview(self._header))
+        header = wire.unpack_header(self._header)
+        payload = allocate(header.byte_count)
+        self._fill(payload)
+        return header, payload
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            count = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
+            if not count:
+                raise ConnectionError("the executor closed the connection")
+            view = view[count:]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def _connect(path: str) -> socket.socket:
+    """Connect by descriptor: the path of a socket may have 107 bytes only."""
+    folder, name = os.path.split(path)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    at = -1
+    try:
+        link.settimeout(CONNECT_TIMEOUT_S)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
+        at = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
+        link.connect(f"/proc/self/fd/{at}/{name}")
+        link.settimeout(None)
+    except OSError:
+        link.close()
+        raise
+    finally:
+        if at >= 0:
+            os.close(at)
+    return link

@@ -1,0 +1,147 @@
+"""Frames from the executor, over its socket."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from primus import wire
+from primus.batches import Frame, NumpyDecoder, Span
+from primus.errors import FeedError, StoppingError
+from primus.link import Link
+from primus.trainer import hello
+
+# One that is used, one that is there, one on its way.
+CREDITS = 3
+# Receipts are sent before each wait, and at least this often while there is no need to wait.
+COMMIT_EVERY_S = 0.01
+
+
+class RemoteSource:
+    """A stream that the executor reads and hands over."""
+
+    def __init__(
+        self,
+        path: str,
+        stream: str,
+        *,
+        layout: str,
+        batch_rows: int,
+        columns: tuple[str, ...],
+        nulls: str | Mapping[str, str],
+    ) -> None:
+        self._stream = stream
+        self._nulls = nulls
+        self._decoder: NumpyDecoder | None = None
+        self._schema: Any = None  # pyarrow's, which has no place in this module
+        self._receipt = 0
+        self._said_receipt = 0
+        self._said_at = 0.0
+        try:
+            self._link: Link | None = Link(path)
+            self._link.say(
+                hello(),
+                {
+                    "op": "open",
+                    "stream": stream,
+                    "layout": layout,
+                    "batchRows": batch_rows,
+                    "columns": list(columns) or None,
+                },
+                {"op": "take", "stream": stream, "credits": CREDITS},
+            )
+        except OSError as error:
+            raise FeedError(f"the executor does not answer on {path}: {error}") from error
+
+    def next_frame(self) -> Frame | None:
+        """Return the next frame; None: no more for now.
+
+        Raises:
+            EOFError: The stream is finished.
+            StoppingError: The trainer is being stopped.
+            FeedError: The executor refused, or is gone.
+        """
+        while self._link is not None:
+            self._say_receipt(self._link)
+            try:
+                found = self._link.receive(_allocate)
+            except OSError as error:
+                raise FeedError(f"the executor is gone: {error}") from error
+            if isinstance(found, dict):
+                if self._hear(found):
+                    return None
+                continue
+            header, payload = found
+            frame = self._decode(header, payload)
+            if frame is not None:
+                self._link.say({"op": "take", "stream": self._stream, "credits": 1})
+                return frame
+        raise EOFError
+
+    def _hear(self, message: dict[str, object]) -> bool:
+        """Take in a control message; return whether no more rows come for now."""
+        match message:
+            case {"op": "idle"}:
+                return True
+            case {"op": "end"}:
+                raise EOFError
+            case {"op": "error"}:
+                raise FeedError(str(message.get("text")))
+            case {"op": "stopping"}:
+                grace_ms = message.get("graceMs")
+                left = grace_ms / 1000 if isinstance(grace_ms, int) else 0.0
+                raise StoppingError(str(message.get("reason")), left)
+            case _:
+                return False
+
+    def _decode(self, header: wire.Header, payload: memoryview) -> Frame | None:
+        content: Any
+        match header.kind:
+            case wire.NUMPY_SCHEMA:
+                self._decoder = NumpyDecoder(json.loads(bytes(payload)), self._nulls)
+                return None
+            case wire.NUMPY_ROWS if self._decoder is not None:
+                content = self._decoder.decode(payload, header.row_count)
+            case wire.ARROW_SCHEMA:
+                import pyarrow as pa  # noqa: PLC0415 only with layout="arrow"
+
+                self._schema = pa.ipc.read_schema(pa.py_buffer(payload))
+                return None
+            case wire.ARROW_ROWS:
+                import pyarrow as pa  # noqa: PLC0415 only with layout="arrow"
+
+                content = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)
+            case _:
+                raise wire.WireError(f"rows of kind {header.kind}")
+        span = Span(header.unit, header.lo, header.hi)
+        return Frame(header.row_count, header.epoch, header.receipt, span, content)
+
+    def commit(self, receipt: int) -> None:
+        """Note that all rows up to a receipt were used; it is sent soon."""
+        self._receipt = max(self._receipt, receipt)
+        if self._link is not None and time.monotonic() - self._said_at > COMMIT_EVERY_S:
+            self._say_receipt(self._link)
+
+    def _say_receipt(self, link: Link) -> None:
+        if self._receipt > self._said_receipt:
+            link.say({"op": "commit", "stream": self._stream, "receipt": self._receipt})
+            self._said_receipt = self._receipt
+            self._said_at = time.monotonic()
+
+    def close(self) -> None:
+        """Say what was used, and hang up."""
+        if self._link is None:
+            return
+        link, self._link = self._link, None
+        try:
+            self._say_receipt(link)
+            link.say({"op": "close", "stream": self._stream})
+        finally:
+            link.close()
+
+
+def _allocate(byte_count: int) -> memoryview:
+    # Not a bytearray: that would be written once for nothing.
+    return memoryview(np.empty(byte_count, np.uint8).data)

@@ -1,0 +1,128 @@
+"""Who this trainer is, and what it tells its executor. Outside of a job it is rank 0 of 1."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsFloat
+
+from primus.link import Link
+
+_lock = threading.Lock()
+_links: dict[int, Link] = {}
+"""By process: a child that was forked must not speak on its parent's connection."""
+
+
+class Stop(NamedTuple):
+    """A stop that is under way."""
+
+    reason: str
+    """As `preempted` or `cancelled`."""
+    seconds_left: float
+    """Until what still runs is killed; 0.0 none."""
+
+
+def role() -> str:
+    """Return the name of this trainer's role; "" outside of a job.
+
+    >>> import primus
+    >>> primus.role()
+    ''
+    """
+    return os.environ.get("PRIMUS_ROLE", "")
+
+
+def rank() -> int:
+    """Return this trainer's number in its role, from 0.
+
+    >>> import primus
+    >>> primus.rank()
+    0
+    """
+    return int(os.environ.get("PRIMUS_INDEX", "0"))
+
+
+def world_size() -> int:
+    """Return how many trainers the role has.
+
+    >>> import primus
+    >>> primus.world_size()
+    1
+    """
+    return int(os.environ.get("PRIMUS_REPLICAS", "1"))
+
+
+def peers() -> dict[str, list[dict[str, Any]]]:
+    """Return the trainers of every role: `peers()["chief"][0]["host"]`, and `["ports"]["main"]`.
+
+    It reads the file anew each time, since a replaced trainer has a new address.
+
+    >>> import primus
+    >>> primus.peers()
+    {}
+    """
+    path = os.environ.get("PRIMUS_PEERS_FILE", "")
+    if not path:
+        return {}
+    roles: dict[str, list[dict[str, Any]]] = json.loads(Path(path).read_text())["roles"]
+    return roles
+
+
+def stopping() -> Stop | None:
+    """Return why and until when this trainer is being stopped; None while it is not.
+
+    >>> import primus
+    >>> primus.stopping() is None
+    True
+    """
+    path = Path(os.environ.get("PRIMUS_STOP_FILE", ""))
+    try:
+        said_at = path.stat().st_mtime
+        told = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    left = said_at + told.get("graceMs", 0) / 1000 - time.time()
+    return Stop(str(told.get("reason", "")), max(0.0, left))
+
+
+def report(step: int = 0, *, epoch: int = 0, **metrics: SupportsFloat) -> None:
+    """Tell how far training is; `primusctl get` and the job's page show it. Never waits.
+
+    >>> import primus
+    >>> primus.report(step=100, loss=0.25)
+    """
+    numbers = {name: float(value) for name, value in metrics.items()}
+    _say({"op": "progress", "step": int(step), "epoch": int(epoch), "metrics": numbers})
+
+
+def ready() -> None:
+    """Tell that this trainer is ready to work, where its role has `ready: sdk`.
+
+    >>> import primus
+    >>> primus.ready()
+    """
+    _say({"op": "ready"})
+
+
+def hello() -> dict[str, object]:
+    """Return the first message of a connection."""
+    return {"op": "hello", "sdk": "primus-py/1", "pid": os.getpid(), "framework": ""}
+
+
+def _say(message: dict[str, object]) -> None:
+    path = os.environ.get("PRIMUS_SOCKET", "")
+    if not path:
+        return
+    with _lock:
+        pid = os.getpid()
+        try:
+            link = _links.get(pid)
+            if link is None:
+                link = _links[pid] = Link(path)
+                link.say(hello())
+            link.say(message)
+        except OSError:
+            # The executor ends its trainer when it goes itself; nothing is to be done here.
+            if (link := _links.pop(pid, None)) is not None:
+                link.close()

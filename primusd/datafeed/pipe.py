@@ -1,0 +1,221 @@
+"""Delivery through a pipe: any program that reads its standard input is a trainer.
+
+What such a trainer has taken is not told but seen: bytes written, less what the kernel still has in
+the pipe, less what may lie in the program's own buffer, rounded down to a record. The buffer's
+allowance falls away when the pipe is empty and the program waits in a read of it: then it has used
+all. Where the kernel does not show that, the allowance runs out over twice the time that the
+program needed for as many bytes before.
+
+End of file means that the stream is finished, and nothing else; a stop never closes the pipe.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import termios
+
+from primusd.datafeed.desk import Desk
+from primusd.datafeed.formats.base import PipeBlock
+from primusd.datafeed.pipe_reader import is_waiting_for_input
+from primusd.datafeed.reader import Gap, StreamReader
+
+PIPE_BYTES = 1 << 20
+CHILD_BUFFER_BYTES = 1 << 20
+SPLICE_BYTES = 1 << 20
+LOOK_EVERY_S = 0.05
+ALLOWANCE_MIN_S = 1.0
+ALLOWANCE_MAX_S = 600.0
+
+
+class PipeDelivery:
+    """One stream into one pipe, for one trainer."""
+
+    def __init__(self, desk: Desk, reader: StreamReader) -> None:
+        self._desk = desk
+        self._reader = reader
+        self.read_end, self._write_end = os.pipe2(os.O_CLOEXEC)
+        self._inode = os.fstat(self._write_end).st_ino
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        os.set_blocking(self._write_end, False)
+        # Over the user's limit of pipe memory it stays smaller: slower, not wrong.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._poll = select.poll()
+        self._poll.register(self._write_end, select.POLLOUT)
+        self._poll.register(self._wake, select.POLLIN)
+        self._pid = 0
+        self._began_at = 0.0
+        self._written = 0
+        self._wrote_at = 0.0
+        self._consumed = 0
+        self._is_finished = False
+        self._is_broken = False
+        self._is_closed = False
+
+    def started(self, pid: int) -> None:
+        """Note the trainer; with the lock held."""
+        self._pid = pid
+        self._began_at = self._wrote_at = self._desk.clock()
+        self._reader.state.is_open = True
+        self._reader.state.is_urgent = True
+
+    def look(self) -> None:
+        """Note what the trainer has taken by now; with the lock held."""
+        now = self._desk.clock()
+        state = self._reader.state
+        consumed = self._now_consumed()
+        if consumed > self._consumed:
+            self._consumed = consumed
+            state.note_taking(now)
+        if len(state.flights):
+            state.take(consumed - self._allowance(consumed, now), now=now)
+
+    def ended(self, *, has_completed: bool) -> None:
+        """Note the trainer's end, and what it took until then; with the lock held."""
+        self.look()
+        if has_completed and self._is_finished:
+            state = self._reader.state
+            state.take(state.flights.delivered, now=self._desk.clock())
+        self.close()
+
+    def close(self) -> None:
+        """End the writing thread; with the lock held."""
+        self._is_closed = True
+        os.eventfd_write(self._wake, 1)
+        self._desk.changed.notify_all()
+
+    def write(self) -> None:
+        """Fill the pipe until the stream is finished, the trainer is gone, or closed."""
+        try:
+            while (piece := self._next_piece()) is not None:
+                if not self._write_piece(piece):
+                    self._give_up()
+        finally:
+            with self._desk.changed:
+                self._close_write_end()
+            os.close(self._wake)
+
+    # What is taken.
+
+    def _now_consumed(self) -> int:
+        if self._write_end < 0:
+            return self._consumed
+        unread = fcntl.ioctl(self._write_end, termios.FIONREAD, bytes(4))
+        return max(self._consumed, self._written - int.from_bytes(unread, "little"))
+
+    def _allowance(self, consumed: int, now: float) -> int:
+        """Return how many of the bytes the trainer read it may not have used yet."""
+        if consumed < self._written or not self._pid:
+            return CHILD_BUFFER_BYTES
+        if is_waiting_for_input(self._pid, self._inode):
+            return 0
+        rate = consumed / max(now - self._began_at, LOOK_EVERY_S)
+        needed_s = min(max(2 * CHILD_BUFFER_BYTES / max(rate, 1), ALLOWANCE_MIN_S), ALLOWANCE_MAX_S)
+        return CHILD_BUFFER_BYTES if now - self._wrote_at < needed_s else 0
+
+    # The thread.
+
+    def _next_piece(self) -> PipeBlock | None:
+        """Wait for the next piece and count it as delivered; None: there will be none."""
+        state = self._reader.state
+        with self._desk.changed:
+            while not self._is_closed:
+                found = None if self._is_broken else self._reader.next_block()
+                now = self._desk.clock()
+                state.note_waiting(is_waiting=found is None and not self._is_broken, now=now)
+                if found is not None:
+                    token, block = found
+                    piece = _piece(block)
+                    state.deliver(
+                        token,
+                        lo=piece.lo,
+                        hi=piece.hi,
+                        size=piece.byte_count,
+                        row_count=piece.row_count,
+                        locate=piece.locate,
+                        now=now,
+                    )
+                    state.note_want(self._reader.buffered_bytes)
+                    self._desk.changed.notify_all()
+                    if piece.byte_count:
+                        return piece
+                    continue
+                if state.state == "end" and self._reader.has_nothing:
+                    self._is_finished = True
+                    self._close_write_end()
+                self.look()
+                self._desk.changed.notify_all()
+                self._desk.changed.wait(LOOK_EVERY_S if len(state.flights) else None)
+            return None
+
+    def _close_write_end(self) -> None:
+        if self._write_end >= 0:
+            self._consumed = self._now_consumed()
+            os.close(self._write_end)
+            self._write_end = -1
+
+    def _give_up(self) -> None:
+        """The trainer reads no more: give everything back but what it took."""
+        with self._desk.changed:
+            if self._is_closed:
+                return
+            self._is_broken = True
+            self.look()
+            self._reader.state.give_back_all()
+            self._reader.drop_buffer()
+
+    def _write_piece(self, piece: PipeBlock) -> bool:
+        """Write a piece; return whether all of it went."""
+        if piece.file is not None:
+            offset, end = piece.offset, piece.offset + piece.span_bytes
+            while offset < end:
+                count = self._splice(piece.file.fd, offset, min(end - offset, SPLICE_BYTES))
+                if count <= 0:
+                    return False
+                offset += count
+                self._written += count
+        data = memoryview(piece.data)
+        while data:
+            count = self._write(data)
+            if count <= 0:
+                return False
+            data = data[count:]
+            self._written += count
+        self._wrote_at = self._desk.clock()
+        return True
+
+    def _splice(self, source: int, offset: int, byte_count: int) -> int:
+        while self._wait_writable():
+            try:
+                return os.splice(source, self._write_end, byte_count, offset_src=offset)
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                return -1
+        return -1
+
+    def _write(self, data: memoryview) -> int:
+        while self._wait_writable():
+            try:
+                return os.write(self._write_end, data)
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                return -1
+        return -1
+
+    def _wait_writable(self) -> bool:
+        """Wait until the pipe has room; return False when the thread is to end."""
+        self._poll.poll()
+        return not self._is_closed
+
+
+def _piece(block: object) -> PipeBlock:
+    match block:
+        case PipeBlock():
+            return block
+        case Gap():
+            return PipeBlock(block.lo, block.hi, 0, block.locate)
+        case _:
+            raise AssertionError(f"{type(block).__name__} cannot go through a pipe")

@@ -1,0 +1,274 @@
+"""One trainer's connection: its words on the event loop, its rows from a thread.
+
+The loop reads control frames, which are small and few. Everything that is written goes through the
+writing thread, so that a message never lands inside a frame of rows; it blocks when the trainer
+does not read, and only there.
+"""
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+import structlog
+
+from primus import wire
+from primusd.datafeed.desk import Desk, spoken
+from primusd.datafeed.formats.base import RowBlock
+from primusd.datafeed.reader_state import Holding
+from primusd.datafeed.socket_stream import SocketStream
+from primusd.errors import PrimusdError
+from primusd.executor.protocol import Checkpoint, Progress
+
+if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
+    from primusd.datafeed.columns import Buffer
+
+log = structlog.get_logger()
+
+READ_BYTES = 64 << 10
+OUTBOX_MAX = 256
+METRICS_MAX = 256
+IOV_MAX = 512
+LAYOUTS = ("numpy", "arrow")
+
+
+class TrainerConnection:
+    """A process of the trainer that speaks to its executor."""
+
+    def __init__(self, desk: Desk, link: socket.socket, peers_file: str) -> None:
+        self._desk = desk
+        self._link = link
+        self._peers_file = peers_file
+        self._streams: dict[str, SocketStream] = {}
+        self._outbox: deque[bytes] = deque()
+        self._inbox = bytearray()
+        self._unknown: set[str] = set()
+        self._is_closed = False
+
+    # The loop's side.
+
+    async def listen(self) -> None:
+        """Read what the trainer says until it hangs up or says something that is no frame."""
+        try:
+            while True:
+                await anyio.wait_readable(self._link)
+                try:
+                    data = self._link.recv(READ_BYTES, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue
+                if not data:
+                    return
+                self._inbox += data
+                self._read_frames()
+        except (ConnectionError, anyio.ClosedResourceError):
+            return
+        except wire.WireError as error:
+            log.warning("trainer.misspoke", error=str(error))
+        finally:
+            with self._desk.changed:
+                self._hang_up()
+
+    def _read_frames(self) -> None:
+        while len(self._inbox) >= wire.PREFIX.size:
+            length, kind = wire.PREFIX.unpack_from(self._inbox)
+            if kind != wire.CONTROL or not 0 < length <= wire.CONTROL_BYTES_MAX:
+                raise wire.WireError(f"a frame of kind {kind} and {length} bytes")
+            end = wire.PREFIX.size - 1 + length
+            if len(self._inbox) < end:
+                return
+            body = bytes(self._inbox[wire.PREFIX.size : end])
+            del self._inbox[:end]
+            with self._desk.changed:
+                self._hear(wire.unpack_control(body))
+                self._desk.changed.notify_all()
+
+    def _hear(self, message: Mapping[str, object]) -> None:
+        match message:
+            case {"op": "hello"}:
+                self._welcome()
+            case {"op": "open", "stream": str(name)}:
+                self._open(name, message)
+            case {"op": "close", "stream": str(name)} if name in self._streams:
+                self._streams.pop(name).close()
+            case {"op": "take", "stream": str(name), "credits": int(credits_)}:
+                if (stream := self._streams.get(name)) is not None:
+                    stream.credits += credits_
+            case {"op": "commit", "stream": str(name), "receipt": int(receipt)}:
+                if (stream := self._streams.get(name)) is not None:
+                    stream.commit(receipt)
+            case {"op": "ready"}:
+                self._desk.is_ready = True
+                self._desk.is_urgent = True
+            case _:
+                self._hear_more(message)
+
+    def _hear_more(self, message: Mapping[str, object]) -> None:
+        match message:
+            case {"op": "progress"}:
+                self._desk.progress = _progress(message)
+            case {"op": "phase", "name": str(name)}:
+                self._desk.phase = name if message.get("active", True) else ""
+            case {"op": "checkpoint", "path": str(path)}:
+                savepoint = message.get("savepoint")
+                self._desk.checkpoint = Checkpoint(
+                    path,
+                    _whole(message.get("step")),
+                    savepoint if isinstance(savepoint, str) else "",
+                )
+                self._desk.is_urgent = True
+            case {"op": ("mark" | "savepoint" | "restore") as op}:
+                self._refuse("NotYet", f"this build has no {op}; streams are read atLeastOnce")
+            case {"op": str(op)} if op not in self._unknown and len(self._unknown) < 64:
+                self._unknown.add(op)
+                log.warning("trainer.op_ignored", op=op)
+            case _:
+                pass
+
+    def _welcome(self) -> None:
+        attempt = self._desk.attempt
+        self._say(
+            op="welcome",
+            job=attempt.job,
+            role=attempt.role,
+            index=attempt.index,
+            attempt=attempt.attempt,
+            generation=self._desk.generation,
+            peersFile=self._peers_file,
+        )
+        if self._desk.stopping is not None:
+            self.say_stopping()
+
+    def _open(self, name: str, message: Mapping[str, object]) -> None:
+        reader = self._desk.find(name)
+        layout = message.get("layout")
+        if reader is None:
+            names = ", ".join(spoken(stream) for stream in self._desk.readers) or "none"
+            what = f"no stream {name!r}" if name else "no single stream; name one"
+            self._refuse("UnknownStream", f"this role has {what}; its streams: {names}")
+        elif reader.is_piped:
+            self._refuse("StreamIsPiped", "the stream comes through standard input (feed: stdin)")
+        elif layout not in LAYOUTS:
+            self._refuse("UnknownLayout", f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+        elif reader.state.is_open:
+            self._refuse("StreamTaken", "another process or iterator of this trainer reads it")
+        else:
+            columns = message.get("columns")
+            self._streams[name] = SocketStream(
+                self._desk,
+                reader,
+                name,
+                layout=str(layout),
+                batch_rows=max(1, _whole(message.get("batchRows"))),
+                columns=tuple(map(str, columns)) if isinstance(columns, list) else (),
+            )
+
+    def say_stopping(self) -> None:
+        """Tell the trainer that it is being stopped; with the lock held."""
+        stopping = self._desk.stopping
+        assert stopping is not None
+        self._say(op="stopping", reason=stopping.reason, graceMs=stopping.grace_ms)
+
+    def _refuse(self, code: str, text: str) -> None:
+        self._say(op="error", code=code, text=text)
+
+    def _say(self, **message: object) -> None:
+        if len(self._outbox) < OUTBOX_MAX:
+            self._outbox.append(wire.pack_control(message))
+        self._desk.changed.notify_all()
+
+    def _hang_up(self) -> None:
+        self._is_closed = True
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._desk.changed.notify_all()
+
+    def close(self) -> None:
+        """End the connection and its thread; with the lock held."""
+        self._hang_up()
+
+    # The thread's side.
+
+    def write(self) -> None:
+        """Send messages and rows until the connection ends."""
+        try:
+            while (buffers := self._next_buffers()) is not None:
+                send_all(self._link, buffers)
+        except OSError:
+            with self._desk.changed:
+                self._hang_up()
+
+    def _next_buffers(self) -> "Sequence[Buffer] | None":
+        while True:
+            with self._desk.changed:
+                work = self._wait_for_work()
+            if not isinstance(work, _Rows):
+                return work
+            try:
+                return work.stream.encode(work.part, work.holding, work.receipt)
+            except PrimusdError as error:
+                with self._desk.changed:
+                    self._refuse(error.code, error.message)
+                    self._streams.pop(work.stream.name, work.stream).close()
+
+    def _wait_for_work(self) -> "_Rows | list[bytes] | None":
+        while not self._is_closed:
+            if self._outbox:
+                messages = list(self._outbox)
+                self._outbox.clear()
+                return messages
+            for stream in self._streams.values():
+                if (found := stream.next_part()) is not None:
+                    return _Rows(stream, *found)
+                if (word := stream.next_word()) is not None:
+                    return [wire.pack_control(word)]
+            waits = [s.look_again_s for s in self._streams.values() if s.look_again_s is not None]
+            self._desk.changed.wait(min(waits, default=None))
+        return None
+
+
+class _Rows(NamedTuple):
+    """Rows that are delivered now."""
+
+    stream: SocketStream
+    holding: Holding
+    part: RowBlock
+    receipt: int
+
+
+def send_all(link: socket.socket, buffers: "Sequence[Buffer]") -> None:
+    """Send buffers in as few calls as the kernel takes them."""
+    views = deque(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+    while views:
+        sent = link.sendmsg([views[index] for index in range(min(len(views), IOV_MAX))])
+        while sent:
+            first = views[0]
+            if sent < len(first):
+                views[0] = first[sent:]
+                break
+            sent -= len(first)
+            views.popleft()
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _progress(message: Mapping[str, object]) -> Progress:
+    metrics = message.get("metrics")
+    numbers = {
+        str(name)[:128]: float(value)
+        for name, value in (metrics.items() if isinstance(metrics, dict) else ())
+        if isinstance(value, int | float)
+    }
+    return Progress(
+        _whole(message.get("step")),
+        _whole(message.get("epoch")),
+        time.time_ns() // 1_000_000,
+        dict(list(numbers.items())[:METRICS_MAX]),
+    )
