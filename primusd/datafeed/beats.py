@@ -84,15 +84,8 @@ def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
         return Ignore(IGNORE_REASONS["s"])
     report = event.report
     draft = StreamDraft(stream, at_ms)
-    for found in report.mapped:
-        _learn(draft, event.attempt, found)
-    for bad in report.bad:
-        _note_bad(draft, event, bad)
     consumed = sum(epoch.consumed for epoch in draft.epochs.values())
-    for held in report.held:
-        _hear(draft, event, held, is_returned=False)
-    for held in report.returned:
-        _hear(draft, event, held, is_returned=True)
+    _count_in(draft, event)
     gained = sum(epoch.consumed for epoch in draft.epochs.values()) - consumed
     reader = draft.reader(event.attempt)
     assert reader is not None
@@ -104,6 +97,23 @@ def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
         named = {held.token for held in (*report.held, *report.returned)}
         return Ignore(IGNORE_REASONS["s" if named - live else "a"])
     return draft.result()
+
+
+def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
+    """Take in a report; what cannot be read comes before the positions that pass over it."""
+    report = event.report
+    for found in report.mapped:
+        _learn(draft, event.attempt, found)
+    for bad in report.bad:
+        if bad.kind != "transient":
+            _note_bad(draft, event, bad)
+    for held in report.held:
+        _hear(draft, event, held, is_returned=False)
+    for bad in report.bad:
+        if bad.kind == "transient":
+            _note_bad(draft, event, bad)
+    for held in report.returned:
+        _hear(draft, event, held, is_returned=True)
 
 
 def _with_rates(reader: ReaderState, report: FeedReport, gained: int, at_ms: int) -> ReaderState:
@@ -154,13 +164,12 @@ def _take(
 ) -> tuple[ReaderState, LeaseState | None]:
     """Count in how far a lease is: first its new end, then its position; None when it is done."""
     after = lease
-    if held is not None:
-        if max(lease.position, min(held.position, held.hi)) <= held.hi < lease.hi:
+    if held is not None and held.position <= held.hi:
+        if max(lease.position, held.position) <= held.hi < lease.hi:
             after = replace(after, hi=held.hi, trim=-1)
-        if after.position < held.position and after.hi != OPEN_END:
+        # Past an end that nobody knows yet nothing can be taken.
+        if after.position < held.position < OPEN_END:
             after = replace(after, position=min(held.position, after.hi))
-        elif after.position < held.position < OPEN_END:
-            after = replace(after, position=held.position)
     if after.position > lease.position:
         state = draft.unit(lease.epoch, lease.unit)
         assert state is not None

@@ -28,8 +28,9 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 - **`bad`**: a range [lo, hi) of a held lease that cannot be read; kinds `data`, `changed`,
   `vanished`: the reader goes on behind it, as if the range had been taken (`hi` may be the lease's:
   the rest cannot be read). Whether that fails the stream or goes on the list is decided here
-  (`onBad`). Kind `transient`: the reader gave up; it names [position, hi) and stops there: the
-  lease goes back to waiting; the second time the range counts as `data`.
+  (`onBad`). Kind `transient`: the reader gave up at `lo` and stops there: the lease ends at `lo`
+  and the rest waits for somebody else; the second time it counts as `data`, and the first to
+  report that goes on behind it.
 - **Epochs**: leases of the next epoch may come while some of this one are still held by others;
   a reader reads its leases in order of (epoch, unit, lo), a batch never crosses an epoch, and a
   range that comes back from a lost reader may be of the older epoch.
@@ -251,7 +252,9 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
         case SavepointDropped():
             return savepoints.drop(state, event.name)
         case RestoreRequested():
-            return _in_phase(savepoints.restore(state, event.name, at), "Serving", at.at_ms)
+            restored = savepoints.restore(state, event.name, at)
+            phase = "Serving" if state.phase == "Done" else state.phase
+            return _in_phase(restored, phase, at.at_ms)
         case TimePassed():
             return _time_passed(state, at.at_ms)
         case StreamClosed():

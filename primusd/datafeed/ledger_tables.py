@@ -22,7 +22,7 @@ PauseRequested | = | = | · e | · e | · c
 ResumeRequested | = | = | · e | · e | · c
 SavepointRequested | ! | = | = | ! | !
 SavepointDropped | = | = | = | = | =
-RestoreRequested | ! | = | Serving | ! | !
+RestoreRequested | = | = | Serving | ! | !
 TimePassed | = | = or Done or Failed | · e | · e | · c
 StreamClosed | Closed | Closed | Closed | Closed | · c
 """)

@@ -40,7 +40,7 @@ def strike(draft: StreamDraft, lease: LeaseState) -> None:
     after, suspect = tasks.struck(state, one, lease.attempt.label, minimum)
     draft.put_unit(lease.epoch, lease.unit, after)
     draft.strike_count += 1
-    if tasks.is_struck_out(suspect, minimum):
+    if tasks.is_struck_out(suspect, one):
         draft.struck_due = (*draft.struck_due, (lease.epoch, lease.unit, suspect))
 
 
@@ -63,15 +63,18 @@ def strike_out(draft: StreamDraft, event: StruckOut) -> None:
 def give_back_tired(
     draft: StreamDraft, reader: ReaderState, lease: LeaseState, bad: BadRange
 ) -> bool:
-    """Let somebody else try a range whose storage did not answer; False: it was tried before."""
+    """Let somebody else try from where the storage did not answer; False: it was tried before."""
     state = draft.unit(lease.epoch, lease.unit)
     assert state is not None
-    if overlap(state.tired, bad.lo, bad.hi):
+    at = min(max(bad.lo, lease.position), lease.hi)
+    if overlap(state.tired, at, lease.hi):
         return False
-    after = draft.let_go(reader, lease)
-    assert after is not None
+    if at > lease.position:
+        draft.change(reader, replace(lease, hi=at, trim=-1))
+    else:
+        draft.let_go(reader, lease)
     state = draft.unit(lease.epoch, lease.unit) or UnitState()
-    tired = union((*state.tired, Range(lease.position, lease.hi)))
+    tired = union((*state.tired, Range(at, lease.hi)))
     draft.put_unit(lease.epoch, lease.unit, replace(state, tired=tired))
     return True
 

@@ -119,10 +119,9 @@ def struck(state: UnitState, one: Range, reader: str, minimum: int) -> tuple[Uni
     return replace(state, strikes=tuple(sorted((*others, suspect), key=lambda s: s.lo))), suspect
 
 
-def is_struck_out(suspect: Strike, minimum: int) -> bool:
-    """Return whether a suspected range cannot be halved further and has had its chances."""
-    is_least = suspect.hi == OPEN_END or suspect.hi - suspect.lo <= minimum
-    return is_least and len(suspect.readers) >= STRIKES_MAX
+def is_struck_out(suspect: Strike, one: Range) -> bool:
+    """Return whether the range that a reader just died on cannot be halved and had its chances."""
+    return suspect.hi == one.hi and len(suspect.readers) >= STRIKES_MAX
 
 
 def _left_of_strikes(strikes: tuple[Strike, ...], done: tuple[Range, ...]) -> tuple[Strike, ...]:
