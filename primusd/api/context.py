@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -10,11 +11,30 @@ from primusd.api.auth import Access
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.engine import Engine
+from primusd.executor.protocol import Answer
+from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
 from primusd.sweep import Strays
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.watch import Watch
+
+
+class AskExecutor(Protocol):
+    """How a live executor is asked for stacks or for a part of its logs."""
+
+    async def __call__(
+        self, attempt: AttemptId, kind: str, path: str = "", offset: int = 0, byte_count: int = 0
+    ) -> Answer:
+        """Return what it answered; `error` when it cannot, or is not connected."""
+        ...
+
+
+async def ask_nobody(
+    attempt: AttemptId, kind: str, path: str = "", offset: int = 0, byte_count: int = 0
+) -> Answer:
+    """Answer for a daemon that has no executors."""
+    return Answer(0, b"", end=True, error="its executor is not connected")
 
 
 class Context(Struct, frozen=True):
@@ -44,6 +64,8 @@ class Context(Struct, frozen=True):
     """Addresses of this daemon as executors and nodes on this host dial it."""
     live: Callable[[], Live] = lambda: NOTHING_LIVE
     """What the edges know and the journal does not."""
+    ask: AskExecutor = ask_nobody
+    """Asks a live executor."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
     pid: int = os.getpid()

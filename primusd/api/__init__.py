@@ -1,0 +1,1 @@
+"""The HTTP application: what people and programs talk to. One application, two listeners."""

@@ -1,0 +1,40 @@
+"""The HTTP application, for both listeners."""
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from primusd.api.asking import CONTEXT
+from primusd.api.auth import authenticator
+from primusd.api.context import Context
+from primusd.api.limits import Rates, limiter
+from primusd.api.openapi import OPENAPI, describe
+from primusd.api.problems import answer_problems
+from primusd.api.routes import ROUTES
+from primusd.api.watching import OPEN_WATCHES
+
+
+def build(context: Context) -> web.Application:
+    """Return the application around the daemon's parts.
+
+    The paths of executors and nodes are added by whoever serves them, before it starts.
+    """
+    config = context.config().config
+    rates = Rates(
+        per_s=lambda: context.config().config.limits.api_requests_per_s,
+        now_ms=context.clock.boot_ms,
+    )
+    middlewares: tuple[Middleware, ...] = (
+        answer_problems,
+        authenticator(context.access),
+        limiter(rates),
+    )
+    app = web.Application(
+        client_max_size=config.listen.body_bytes_max,
+        middlewares=middlewares,
+    )
+    app[CONTEXT] = context
+    app[OPEN_WATCHES] = set()
+    app[OPENAPI] = describe(ROUTES)
+    for route in ROUTES:
+        app.router.add_route(route.method, route.path, route.handler)
+    return app

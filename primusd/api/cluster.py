@@ -1,0 +1,137 @@
+"""What the daemon says of itself: health, version, cluster, metrics, and one plain screen."""
+
+import html
+
+import msgspec
+from aiohttp import web
+
+from primusd.api.asking import CONTEXT, answer, context_of
+from primusd.api.metrics import metrics_text
+from primusd.api.openapi import OPENAPI
+from primusd.errors import NotFoundError
+from primusd.executor.protocol import VERSION as PROTOCOL_VERSION
+from primusd.views import cluster_documents as documents
+from primusd.views.original import status_json
+
+API_VERSION = "v1"
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>primusd: {cluster}</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:3rem auto;padding:0 1rem}}
+td,th{{text-align:left;padding:.1rem 1rem .1rem 0}}</style></head><body>
+<h1>primusd {version}</h1>
+<p>{member} leads cluster <b>{cluster}</b>, term {term}, revision {revision}.</p>
+<table><tr><th>job</th><th>namespace</th><th>phase</th></tr>{rows}</table>
+<p>The page does not exist yet. Until then: <code>primusctl list</code>, <code>primusctl describe
+NAME</code>, and the API: <a href="/openapi.json">openapi.json</a>,
+<a href="/metrics">metrics</a>.</p>
+</body></html>
+"""
+ROWS_MAX = 50
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """Tell whether the loop turns."""
+    is_healthy = request.app[CONTEXT].is_healthy()
+    return web.Response(text="ok\n" if is_healthy else "stuck\n", status=200 if is_healthy else 503)
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Tell whether this daemon leads and can record."""
+    engine = request.app[CONTEXT].engine
+    if engine.term and engine.outage is None:
+        return web.Response(text="ok\n")
+    reason = engine.outage.message if engine.outage is not None else "not leading yet"
+    return web.Response(text=f"{reason}\n", status=503, headers={"Retry-After": "1"})
+
+
+async def version(request: web.Request) -> web.Response:
+    """Tell which program answers."""
+    context = request.app[CONTEXT]
+    return answer(
+        documents.Version(version=context.version, api=API_VERSION, protocol=PROTOCOL_VERSION)
+    )
+
+
+async def cluster(request: web.Request) -> web.Response:
+    """Tell who leads, and how well the journal follows."""
+    context = context_of(request)
+    config, engine = context.config().config, context.engine
+    member = documents.Member(
+        name=config.member,
+        url=config.listen.advertise or config.listen.tcp,
+        version=context.version,
+    )
+    return answer(
+        documents.Cluster(
+            name=config.cluster,
+            id=context.cluster_id,
+            leader=config.member,
+            member=config.member,
+            term=engine.term,
+            revision=str(engine.revision),
+            members=(member,),
+            store=documents.StoreStatus(kind=config.store.kind),
+            journal_lag_ms=0,
+            clock_skew_ms=engine.skew_ms(),
+            jobs=len(engine.world.jobs),
+            pid=context.pid,
+            wedged=engine.world.admission.wedged,
+        )
+    )
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Tell figures in Prometheus' text form."""
+    text = metrics_text(context_of(request))
+    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+async def openapi_json(request: web.Request) -> web.Response:
+    """Describe the API by the types its documents are made from."""
+    return web.Response(body=request.app[OPENAPI], content_type="application/json")
+
+
+async def screen(request: web.Request) -> web.Response:
+    """Show one plain screen until the page exists."""
+    context = context_of(request)
+    config, engine = context.config().config, context.engine
+    newest = sorted(engine.world.jobs.values(), key=lambda job: job.uid, reverse=True)[:ROWS_MAX]
+    rows = "".join(
+        f"<tr><td>{html.escape(job.spec.name)}</td><td>{html.escape(job.spec.namespace)}</td>"
+        f"<td>{job.phase.value}</td></tr>"
+        for job in newest
+    )
+    page = _PAGE.format(
+        version=html.escape(context.version),
+        member=html.escape(config.member),
+        cluster=html.escape(config.cluster),
+        term=engine.term,
+        revision=engine.revision,
+        rows=rows,
+    )
+    return web.Response(
+        text=page,
+        content_type="text/html",
+        headers={
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+async def original_status(request: web.Request) -> web.Response:
+    """Answer in the original's shape, for scripts that read it."""
+    context = context_of(request)
+    name = request.query.get("job", "")
+    world = context.engine.world
+    found = [
+        job
+        for uid, job in world.jobs.items()
+        if name in (uid, job.spec.name, f"{job.spec.namespace}/{job.spec.name}")
+    ]
+    if not found:
+        raise NotFoundError(f"there is no job {name!r}", hint="?job=NAME, namespace/NAME or a uid")
+    job = max(found, key=lambda one: one.uid)
+    return web.Response(
+        body=msgspec.json.encode(status_json(job, world)), content_type="application/json"
+    )

@@ -1,0 +1,166 @@
+"""Logs over HTTP: one merged stream for a job, raw or as NDJSON, followed until the job ends."""
+
+import codecs
+import re
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+
+import anyio
+import anyio.to_thread
+import msgspec
+from aiohttp import web
+from msgspec import UNSET, Struct, UnsetType
+
+from primusd.api.asking import choice, context_of, find_job, flag, number
+from primusd.api.context import Context
+from primusd.api.log_merge import LogLine, LogMerge, Wanted
+from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S
+from primusd.errors import MalformedError, NotFoundError, Problem
+from primusd.executor.logs import STREAMS
+from primusd.job.model import Job, find_replica
+from primusd.units import UnitError, parse_duration_ms
+from primusd.views.times import rfc3339
+
+POLL_S = 0.1
+TAIL_LINES_MAX = 100_000
+PREVIOUS = "previous"
+_NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
+
+
+class Record(Struct, frozen=True):
+    """A line as NDJSON has it."""
+
+    replica: str
+    attempt: int
+    stream: str
+    at: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    gap: int | UnsetType = UNSET
+    """Bytes that are missing here."""
+
+
+async def read_logs(request: web.Request) -> web.StreamResponse:
+    """Show what the trainers of a job wrote, and follow it if asked to."""
+    context, job = context_of(request), find_job(request)
+    merge = LogMerge(
+        context.state / "jobs" / job.uid,
+        _wanted(request, job),
+        since_ms=_since(request, context.clock.wall_ms()),
+        tail=number(request, "tail", -1, low=-1, high=TAIL_LINES_MAX),
+    )
+    is_ndjson = NDJSON in request.headers.get("Accept", "")
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": NDJSON if is_ndjson else "application/octet-stream",
+            "Cache-Control": "no-store",
+            "X-Primus-Job-Uid": job.uid,
+        }
+    )
+    await response.prepare(request)
+    encoder = _Encoder() if is_ndjson else None
+    try:
+        async for lines in _followed(context, job.uid, merge, follows=flag(request, "follow")):
+            data = encoder.encode(lines) if encoder else b"".join(map(_raw, lines))
+            with anyio.fail_after(WRITE_TIMEOUT_S):
+                await response.write(data)
+        await response.write_eof()
+    except (ConnectionResetError, TimeoutError):
+        # The reader is gone, or takes nothing: files hold what it missed.
+        pass
+    return response
+
+
+async def _followed(
+    context: Context, uid: str, merge: LogMerge, *, follows: bool
+) -> AsyncIterator[list[LogLine]]:
+    """Yield lines as they come; ends with the job, or at once when nobody follows."""
+    while True:
+        job = context.engine.world.jobs.get(uid)
+        is_over = not follows or job is None or job.is_final
+        lines = await anyio.to_thread.run_sync(_polled, merge, is_over)
+        if lines:
+            yield lines
+        elif is_over:
+            return
+        else:
+            await anyio.sleep(POLL_S)
+
+
+def _polled(merge: LogMerge, is_over: bool) -> list[LogLine]:  # noqa: FBT001  run_sync passes no names
+    return merge.poll(flushes=is_over)
+
+
+class _Encoder:
+    """Lines to NDJSON; a character that is cut between two parts of a line stays whole."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[tuple[str, int, str], codecs.IncrementalDecoder] = {}
+        self._make = codecs.getincrementaldecoder("utf-8")
+
+    def encode(self, lines: Iterable[LogLine]) -> bytes:
+        """Return the records, one a line."""
+        return b"".join(msgspec.json.encode(self._record(line)) + b"\n" for line in lines)
+
+    def _record(self, line: LogLine) -> Record:
+        at = rfc3339(line.at_ms) if line.at_ms else UNSET
+        if line.gap:
+            return Record(line.replica, line.attempt, line.stream, at, gap=line.gap)
+        key = (line.replica, line.attempt, line.stream)
+        if key not in self._decoders:
+            self._decoders[key] = self._make(errors="replace")
+        text = self._decoders[key].decode(line.data, final=line.data.endswith(b"\n"))
+        return Record(line.replica, line.attempt, line.stream, at, text=text)
+
+
+def _raw(line: LogLine) -> bytes:
+    if line.gap:
+        return f"[primusd: {line.gap} bytes of {line.replica} are no longer kept]\n".encode()
+    return line.data
+
+
+def _wanted(request: web.Request, job: Job) -> Wanted:
+    """Return which logs are asked for.
+
+    Raises:
+        MalformedError: A parameter is wrong.
+        NotFoundError: The job has no such role or replica.
+    """
+    role = request.query.get("role", "")
+    index = number(request, "index", -1, low=-1, high=10**6)
+    if role and role not in job.roles:
+        raise NotFoundError(f"{job.spec.name} has no role {role!r}", hint=", ".join(job.roles))
+    if role and index >= 0 and find_replica(job, role, index) is None:
+        raise NotFoundError(f"{job.spec.name} has no replica {role}-{index}")
+    text = request.query.get("attempt", "0")
+    if text != PREVIOUS and _NUMBER.fullmatch(text) is None:
+        problem = Problem("?attempt", found=text[:80], allowed="a number, or previous")
+        raise MalformedError("attempt has to be a number, or previous", errors=(problem,))
+    return Wanted(
+        role,
+        index,
+        -1 if text == PREVIOUS else int(text),
+        choice(request, "stream", ("", *STREAMS), ""),
+    )
+
+
+def _since(request: web.Request, now_ms: int) -> int:
+    """Return the time from which on lines are wanted: RFC 3339, or a duration back from now; 0 all.
+
+    Raises:
+        MalformedError: It is neither.
+    """
+    text = request.query.get("since", "")
+    if not text:
+        return 0
+    try:
+        return max(1, now_ms - parse_duration_ms(text))
+    except UnitError:
+        pass
+    try:
+        then = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)
+        return max(1, int(then.timestamp() * 1000))
+    except (ValueError, OverflowError) as error:
+        problem = Problem("?since", found=text[:80], allowed="10m, or 2026-01-02T03:04:05Z")
+        raise MalformedError("since has to be a duration or a time", errors=(problem,)) from error

@@ -1,0 +1,81 @@
+"""Figures in Prometheus' text form, made from the state at the moment they are asked for."""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from primusd.api.context import Context
+from primusd.job.phases import JobPhase, NodePhase
+from primusd.views.counting import count_role
+
+RECENT_JOBS_MAX = 100
+"""Live jobs with series of their own; beyond it only the sums are told."""
+
+
+class _State(Collector):
+    """What is so with the daemon's machines."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure."""
+        engine = self._context.engine
+        yield _one("primus_term", "Of this leadership.", engine.term)
+        yield _one("primus_revision", "Of the newest journal entry.", engine.revision)
+        yield _one(
+            "primus_wedged_machines", "Stopped on a bug.", len(engine.world.admission.wedged)
+        )
+        yield _one(
+            "primus_store_available", "Whether entries can be written.", engine.outage is None
+        )
+        yield from self._jobs()
+        yield from self._nodes()
+
+    def _jobs(self) -> Iterator[Metric]:
+        jobs = self._context.engine.world.jobs.values()
+        phases = dict.fromkeys((one.value for one in JobPhase), 0)
+        for job in jobs:
+            phases[job.phase.value] += 1
+        yield _by("primus_jobs", "Jobs by phase.", ("phase",), phases)
+        replicas = GaugeMetricFamily(
+            "primus_replicas",
+            "Replicas of live jobs.",
+            labels=("namespace", "job", "role", "state"),
+        )
+        live = [job for job in jobs if not job.is_final][:RECENT_JOBS_MAX]
+        for job in live:
+            for name, role in job.roles.items():
+                counts = count_role(role)
+                for state in ("waiting", "delayed", "running", "ready", "completed", "failed"):
+                    labels = (job.spec.namespace, job.spec.name, name, state)
+                    replicas.add_metric(labels, getattr(counts, state))  # closed list above
+        yield replicas
+
+    def _nodes(self) -> Iterator[Metric]:
+        phases = dict.fromkeys((one.value for one in NodePhase), 0)
+        for node in self._context.engine.world.admission.nodes.values():
+            phases[node.phase.value] += 1
+        yield _by("primus_nodes", "Nodes by phase.", ("phase",), phases)
+
+
+def _one(name: str, text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric((), value)
+    return family
+
+
+def _by(name: str, text: str, labels: tuple[str], values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for label, value in values.items():
+        family.add_metric((label,), value)
+    return family
+
+
+def metrics_text(context: Context) -> bytes:
+    """Return all figures as of now."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_State(context))
+    return generate_latest(registry)

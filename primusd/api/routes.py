@@ -1,0 +1,125 @@
+"""Every path of the API, in one table."""
+
+from primusd.api import blobs_api, cluster, data, jobs, logs, nodes_api, replicas, stacks
+from primusd.api.openapi import Route
+from primusd.views import cluster_documents, documents, feed_documents
+
+API = "/api/v1"
+NAME = r"{name:[^/:{}]+}"
+STREAM = r"{stream:[^/:{}]+}"
+JOB = f"{API}/namespaces/{{ns:[^/:{{}}]+}}/jobs"
+ONE = f"{JOB}/{NAME}"
+PAGING = ("limit", "cursor")
+WATCHING = ("watch", "resourceVersion", "coalesce")
+
+_JOBS = (
+    Route("POST", JOB, jobs.create, "Submit a job.", documents.Job,
+          query=("dryRun", "plan", "waitForNodes")),
+    Route("GET", JOB, jobs.list_jobs, "List or watch the jobs of a namespace.", documents.JobList,
+          query=(*PAGING, "phase", "label", *WATCHING)),
+    Route("GET", f"{API}/jobs", jobs.list_jobs, "List or watch all jobs.", documents.JobList,
+          query=(*PAGING, "phase", "label", *WATCHING)),
+    Route("GET", ONE, jobs.get, "Show or watch a job.", documents.Job, query=WATCHING),
+    Route("PATCH", ONE, jobs.patch, "Change mutable fields of the spec.", documents.Job),
+    Route("DELETE", ONE, jobs.delete, "Forget an ended job.", documents.Job),
+    Route("POST", f"{ONE}:cancel", jobs.cancel, "Stop a job for good.", documents.Job,
+          jobs.CancelBody),
+    Route("POST", f"{ONE}:finish", jobs.finish, "End a job with a verdict.", documents.Job,
+          jobs.FinishBody),
+    Route("POST", f"{ONE}:restart", jobs.restart, "Restart replicas.", documents.Job,
+          jobs.RestartBody),
+    Route("GET", f"{ONE}/spec", jobs.spec, "The job file, as JSON, or YAML if accepted.",
+          query=("form",)),
+    Route("GET", f"{ONE}/replicas", replicas.list_replicas, "List or watch replicas.",
+          documents.ReplicaList, query=(*PAGING, "role", "phase", "node", *WATCHING)),
+    Route("GET", f"{ONE}/replicas/{{replica}}", replicas.get_replica, "Show a replica.",
+          documents.Replica),
+    Route("GET", f"{ONE}/replicas/{{replica}}/stacks", stacks.read_stacks,
+          "What every thread of a trainer does now."),
+    Route("GET", f"{ONE}/events", replicas.list_events, "List or watch the job's events.",
+          documents.EventList, query=("limit", "level", *WATCHING)),
+    Route("GET", f"{ONE}/logs", logs.read_logs, "Raw logs, or NDJSON if accepted.",
+          query=("role", "index", "attempt", "stream", "since", "tail", "follow")),
+    Route("GET", f"{API}/events", replicas.list_all_events, "List or watch all events.",
+          documents.EventList, query=("limit", "level", *WATCHING)),
+)  # fmt: skip
+_DATA = (
+    Route("GET", f"{ONE}/data", data.list_streams, "List or watch the job's streams.",
+          feed_documents.StreamList, query=WATCHING),
+    Route("POST", f"{ONE}/data:verify", data.verify, "Prove every row of every stream.",
+          feed_documents.VerificationList),
+    Route("POST", f"{ONE}/data:pause", data.pause, "Pause all streams.",
+          feed_documents.StreamList),
+    Route("POST", f"{ONE}/data:resume", data.resume, "Resume all streams.",
+          feed_documents.StreamList),
+    Route("GET", f"{ONE}/data/{STREAM}", data.get_stream, "Show a stream.",
+          feed_documents.Stream),
+    Route("GET", f"{ONE}/data/{STREAM}/tasks", data.list_tasks, "List ranges of a stream.",
+          feed_documents.TaskList, query=(*PAGING, "phase")),
+    Route("POST", f"{ONE}/data/{STREAM}:verify", data.verify, "Prove every row of a stream.",
+          feed_documents.Verification),
+    Route("POST", f"{ONE}/data/{STREAM}:pause", data.pause, "Pause a stream.",
+          feed_documents.Stream),
+    Route("POST", f"{ONE}/data/{STREAM}:resume", data.resume, "Resume a stream.",
+          feed_documents.Stream),
+)  # fmt: skip
+_NODES = (
+    Route("GET", f"{API}/nodes", nodes_api.list_nodes, "List or watch nodes.",
+          cluster_documents.NodeList, query=WATCHING),
+    Route("GET", f"{API}/nodes/{NAME}", nodes_api.get_node, "Show a node.",
+          cluster_documents.Node),
+    Route("POST", f"{API}/nodes/{NAME}:add", nodes_api.add_node,
+          "Give out a new node's key and our addresses.", cluster_documents.NodeBootstrap),
+    Route("POST", f"{API}/nodes/{NAME}:cordon", nodes_api.cordon, "Place nothing new there.",
+          cluster_documents.Node),
+    Route("POST", f"{API}/nodes/{NAME}:uncordon", nodes_api.uncordon, "Place there again.",
+          cluster_documents.Node),
+    Route("POST", f"{API}/nodes/{NAME}:forgive", nodes_api.forgive, "End an exclusion.",
+          cluster_documents.Node),
+    Route("GET", f"{API}/strays", nodes_api.list_strays, "List unknown processes.",
+          cluster_documents.StrayList),
+    Route("POST", f"{API}/strays/{{id:[^/:{{}}]+}}:stop", nodes_api.stop_stray, "End a stray.",
+          cluster_documents.Stray),
+    Route("POST", f"{API}/strays/{{id:[^/:{{}}]+}}:adopt", nodes_api.adopt_stray,
+          "Take a stray into this store.", cluster_documents.Stray),
+)  # fmt: skip
+_CLUSTER = (
+    Route("HEAD", f"{API}/blobs/{{digest}}", blobs_api.head_blob, "Whether a content is here."),
+    Route("PUT", f"{API}/blobs/{{digest}}", blobs_api.put_blob, "Send a content."),
+    Route("GET", f"{API}/cluster", cluster.cluster, "Who leads.", cluster_documents.Cluster),
+    Route("GET", "/healthz", cluster.healthz, "Whether the loop turns."),
+    Route("GET", "/readyz", cluster.readyz, "Whether this daemon leads."),
+    Route("GET", "/version", cluster.version, "Which program answers.",
+          cluster_documents.Version),
+    Route("GET", "/metrics", cluster.metrics, "Figures for Prometheus."),
+    Route("GET", "/openapi.json", cluster.openapi_json, "This description."),
+    Route("GET", "/", cluster.screen, "One plain screen."),
+    Route("GET", "/webapps/primus/status.json", cluster.original_status,
+          "A job's status in the original's shape.", query=("job",)),
+)  # fmt: skip
+_LATER = (
+    ("POST", f"{ONE}:suspend", "suspending a job"),
+    ("POST", f"{ONE}:resume", "resuming a job"),
+    ("POST", f"{ONE}:scale", "changing the number of replicas"),
+    ("GET", f"{ONE}/explain", "explaining a job"),
+    ("POST", f"{ONE}/data/{STREAM}:skip", "skipping a task"),
+    ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
+    ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),
+    ("POST", f"{ONE}/data/{STREAM}/savepoints", "making a savepoint"),
+    ("POST", f"{API}/nodes/{NAME}:drain", "draining a node"),
+    ("GET", f"{API}/queues", "listing queues"),
+    ("POST", f"{API}/queues/{NAME}:move", "moving a job in its queue"),
+    ("GET", f"{API}/history", "the history of ended jobs"),
+)
+"""Paths that answer 422 NotYet with a sentence; the table shrinks with each issue."""
+
+ROUTES = (
+    *_JOBS,
+    *_DATA,
+    *_NODES,
+    *_CLUSTER,
+    *(
+        Route(method, path, jobs.not_yet(what), f"Not yet: {what}.")
+        for method, path, what in _LATER
+    ),
+)

@@ -1,0 +1,117 @@
+"""A job file that comes with a request: read, and held against what this daemon has and allows."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from aiohttp import web
+
+from primusd.api.context import Context
+from primusd.errors import NotYetError, Problem, SpecError, TooManyRequestsError
+from primusd.job import fitting
+from primusd.job.admission_events import RoleDemand
+from primusd.job.ids import Span
+from primusd.job.spec import JobSpec, ShippedSpec
+from primusd.jobfile import ParseContext, Parsed, parse
+from primusd.views.blobs import blob_path
+
+YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+TOML_TYPES = frozenset({"application/toml", "text/toml"})
+
+
+async def read_submit(request: web.Request, context: Context, namespace: str) -> Parsed:
+    """Return the job file in a request's body: JSON, or YAML or TOML by its content type.
+
+    Raises:
+        PrimusdError: It cannot be read, or is wrong; everything at once.
+    """
+    data = await request.read()
+    config = context.config().config
+    parsed = parse(
+        data,
+        filename=_filename(request.content_type),
+        context=ParseContext(namespace=namespace, launcher=config.launchers.default),
+    )
+    if parsed.spec.namespace != namespace:
+        problem = Problem(
+            "namespace",
+            found=parsed.spec.namespace,
+            allowed=namespace,
+            hint="the path and the job file name one namespace",
+        )
+        raise SpecError(problem.sentence(), errors=(problem,))
+    return parsed
+
+
+def _filename(content_type: str) -> str:
+    if content_type in YAML_TYPES:
+        return "job.yaml"
+    return "job.toml" if content_type in TOML_TYPES else "job.json"
+
+
+def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> None:
+    """Hold a spec against this daemon: its launchers, limits, nodes, and the files sent before.
+
+    Raises:
+        SpecError: It could never run here; every reason at once.
+        NotYetError: It names a launcher that this build does not have.
+        TooManyRequestsError: There are as many jobs as the daemon takes on.
+    """
+    spec, config = parsed.spec, context.config().config
+    if spec.launcher not in config.launchers.enabled:
+        enabled = ", ".join(config.launchers.enabled)
+        raise NotYetError(
+            f"launcher {spec.launcher} is not enabled here; enabled: {enabled}",
+            errors=(Problem("launcher", found=spec.launcher, allowed=config.launchers.enabled),),
+        )
+    live = len(context.engine.world.admission.names)
+    if live >= config.limits.jobs_live:
+        raise TooManyRequestsError(
+            f"{live} jobs live already, limits.jobs_live is {config.limits.jobs_live}",
+            hint="wait until some have ended",
+        )
+    problems = [
+        *_too_many_replicas(spec, config.limits.replicas_per_job),
+        *_missing_files(spec.files, context.blobs),
+    ]
+    if not waits_for_nodes:
+        problems += _never_fits(context, spec)
+    if problems:
+        message = "; ".join(problem.sentence() for problem in problems[:3])
+        raise SpecError(message, errors=tuple(problems))
+
+
+def _too_many_replicas(spec: JobSpec, most: int) -> Iterable[Problem]:
+    count = sum(role.replicas for role in spec.roles.values())
+    if count > most:
+        yield Problem("roles", found=f"{count} replicas", allowed=f"at most {most} in a job")
+
+
+def _missing_files(files: Iterable[ShippedSpec], blobs: Path) -> Iterable[Problem]:
+    for number, file in enumerate(files):
+        path = f"files[{number}]"
+        if not file.digest:
+            yield Problem(path, found=file.path, hint="send files with primusctl submit")
+        elif not blob_path(blobs, file.digest).is_file():
+            yield Problem(path, found=file.digest, hint=f"PUT /api/v1/blobs/{file.digest} first")
+
+
+def _never_fits(context: Context, spec: JobSpec) -> Iterable[Problem]:
+    sentence = fitting.unfit_sentence(context.engine.world.admission, demands_of(spec))
+    if sentence:
+        yield Problem("roles", hint=f"{sentence}; --wait-for-nodes queues it all the same")
+
+
+def demands_of(spec: JobSpec) -> tuple[RoleDemand, ...]:
+    """Return what a job would ask admission for at its start."""
+    return tuple(
+        RoleDemand(
+            role=role.name,
+            wanted=(Span(role.name, 0, role.minimum - 1),),
+            cpu_milli=role.resources.cpu_milli,
+            memory_bytes=role.resources.memory_bytes,
+            gpu=role.resources.gpu,
+            port_count=len(role.ports),
+        )
+        for role in spec.roles.values()
+        if role.minimum
+    )

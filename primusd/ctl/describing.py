@@ -1,0 +1,192 @@
+"""describe: a job on one screen, with what a person would ask first."""
+
+import click
+
+from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.client import Json, job_path
+from primusd.ctl.documents import count, mapping, mappings, text
+from primusd.ctl.output import Printer, grouped, local_time, printable, short_duration
+from primusd.ctl.reading import done_fraction
+
+EVENTS_SHOWN = "20"
+REPLICAS_SHOWN = "50"
+_FORMS = ("table", "wide", "json", "yaml")
+
+
+@click.command("describe", cls=Verb)
+@click.argument("name")
+@shared_options
+@pass_call
+def describe(call: Call, name: str) -> None:
+    """Show a job with its replicas, timeline, budgets, data and first cause."""
+    printer = call.printer_of(_FORMS)
+    namespace, job_name = call.job(name)
+    client = call.client
+    job = client.get(job_path(namespace, job_name))
+    uid = text(job, "uid")
+    replicas = client.get(job_path(namespace, uid, "replicas"), {"limit": REPLICAS_SHOWN})
+    events = client.get(job_path(namespace, uid, "events"), {"limit": EVENTS_SHOWN})
+    if printer.form in ("json", "yaml"):
+        printer.document({"job": job, "replicas": replicas, "events": events})
+        return
+    _head(printer, job)
+    _roles(printer, mapping(job, "status"))
+    _data(printer, mapping(job, "status"))
+    _replicas(printer, replicas)
+    _events(printer, events)
+
+
+def _head(printer: Printer, job: Json) -> None:
+    status = mapping(job, "status")
+    verdict, cause = mapping(status, "verdict"), mapping(status, "firstCause")
+    lines = [
+        ("name", f"{text(job, 'namespace')}/{text(job, 'name')}  ({text(job, 'uid')})"),
+        ("phase", _phase(printer, status)),
+        ("why", text(status, "message")),
+        ("verdict", _verdict(verdict)),
+        ("first cause", _cause(cause)),
+        ("generation", text(status, "generation")),
+        ("labels", ", ".join(f"{key}={value}" for key, value in mapping(job, "labels").items())),
+        ("submitted", f"{local_time(job.get('createdAt'))} by {text(job, 'submittedBy')}"),
+        ("ended", _ended(status)),
+        ("budgets", _budgets(mapping(status, "budgets"))),
+        ("conditions", _conditions(status)),
+    ]
+    for label, value in lines:
+        if value:
+            printer.line(f"{label + ':':<13}{printable(value)}")
+
+
+def _phase(printer: Printer, status: Json) -> str:
+    since = printer.age(status.get("since"))
+    then = f", then {text(status, 'then')}" if text(status, "then") else ""
+    return f"{text(status, 'phase')}{then}, for {since}"
+
+
+def _verdict(verdict: Json) -> str:
+    if not verdict:
+        return ""
+    rule = f"  [{text(verdict, 'rule')}]" if text(verdict, "rule") else ""
+    return f"{text(verdict, 'phase')}, {text(verdict, 'reason')}: {text(verdict, 'message')}{rule}"
+
+
+def _cause(cause: Json) -> str:
+    if not cause:
+        return ""
+    evidence = cause.get("evidence")
+    shown = ", ".join(map(str, evidence)) if isinstance(evidence, list) else ""
+    last = f": {text(cause, 'lastLine')}" if text(cause, "lastLine") else ""
+    return f"{text(cause, 'attempt')} {text(cause, 'cause')} ({shown}){last}"
+
+
+def _ended(status: Json) -> str:
+    took_ms = count(status, "durationMs")
+    if took_ms is None:
+        return ""
+    return f"{local_time(status.get('endedAt'))}, after {short_duration(took_ms / 1000)}"
+
+
+def _budgets(budgets: Json) -> str:
+    parts = []
+    for name in budgets:
+        budget = mapping(budgets, name)
+        of = f" of {text(budget, 'role')}" if text(budget, "role") else ""
+        parts.append(f"{name}{of} {text(budget, 'used')} of {text(budget, 'limit')} used")
+    return ", ".join(parts)
+
+
+def _conditions(status: Json) -> str:
+    held = [one for one in mappings(status, "conditions") if one.get("status") is True]
+    return ", ".join(
+        text(one, "type") + (f" ({text(one, 'message')})" if text(one, "message") else "")
+        for one in held
+    )
+
+
+def _roles(printer: Printer, status: Json) -> None:
+    printer.line()
+    columns = ("replicas", "waiting", "delayed", "running", "ready", "completed", "failed")
+    header = ("ROLE", *(one.upper() for one in columns), "ATTEMPTS", "SUCCESS", "RESTART")
+    rows = []
+    for name, role in mapping(status, "roles").items():
+        if isinstance(role, dict):
+            cells = [role.get(one) for one in (*columns, "attempts", "success", "restartUnit")]
+            rows.append((name, *cells))
+    printer.table(header, rows)
+
+
+def _data(printer: Printer, status: Json) -> None:
+    streams = mapping(status, "data")
+    if not streams:
+        return
+    printer.line()
+    header = ("STREAM", "PHASE", "EPOCH", "DONE", "OF", "UNIT", "PART", "PER SECOND", "LEFT")
+    printer.table(header, [stream_row(name, mapping(streams, name)) for name in streams])
+
+
+def stream_row(name: str, stream: Json) -> list[object]:
+    """Return the cells of a stream in a table."""
+    eta_ms, fraction = count(stream, "etaMs"), done_fraction(stream)
+    return [
+        name,
+        text(stream, "phase") + (" (paused)" if stream.get("paused") is True else ""),
+        f"{(count(stream, 'epoch') or 0) + 1}/{text(stream, 'epochs')}",
+        grouped(stream.get("done")),
+        grouped(stream.get("total")) or "?",
+        text(stream, "unit"),
+        f"{fraction * 100:.0f} %" if fraction is not None else "?",
+        grouped(stream.get("perSecond")),
+        short_duration(eta_ms / 1000) if eta_ms is not None else "",
+    ]
+
+
+def _replicas(printer: Printer, replicas: Json) -> None:
+    printer.line()
+    header = ("REPLICA", "PHASE", "ATTEMPT", "STATE", "NODE", "SINCE", "LAST END")
+    rows = []
+    for replica in mappings(replicas, "items"):
+        attempts = mappings(replica, "attempts")
+        newest = attempts[-1] if attempts else {}
+        at = newest.get("startedAt") or newest.get("requestedAt")
+        rows.append(
+            (
+                text(replica, "name"),
+                text(replica, "phase"),
+                text(newest, "attempt"),
+                text(newest, "phase"),
+                text(newest, "node"),
+                printer.age(at),
+                _last_end(attempts),
+            )
+        )
+    printer.table(header, rows)
+    if text(replicas, "cursor"):
+        printer.line("… more replicas; -o json of the API's list has all")
+
+
+def _last_end(attempts: list[Json]) -> str:
+    for attempt in reversed(attempts):
+        outcome = mapping(attempt, "outcome")
+        if outcome:
+            code = count(outcome, "exitCode")
+            shown = f" ({code})" if code else ""
+            return f"{text(outcome, 'cause')}{shown}"
+    return ""
+
+
+def _events(printer: Printer, events: Json) -> None:
+    printer.line()
+    for event in mappings(events, "items"):
+        printer.line(event_line(printer, event))
+
+
+def event_line(printer: Printer, event: Json) -> str:
+    """Return an event as one line."""
+    level = text(event, "level")
+    color = {"warning": "yellow", "error": "red"}.get(level, "")
+    mark = {"warning": "!", "error": "!!"}.get(level, "")
+    line = f"{local_time(event.get('at'))}  {mark:<2} {printable(text(event, 'message'))}"
+    return printer.paint(color, line) if color else line
+
+
+COMMANDS = {"describe": describe}

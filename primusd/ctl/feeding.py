@@ -1,0 +1,175 @@
+"""data: what a job reads: its tasks, the proof that no row is missing, pause and resume."""
+
+from collections.abc import Sequence
+
+import click
+
+from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.client import Json, job_path
+from primusd.ctl.describing import stream_row
+from primusd.ctl.documents import count, mapping, mappings, text
+from primusd.ctl.failures import FAILED, OK, USAGE, CtlError
+from primusd.ctl.output import Printer, grouped, short_duration
+from primusd.ctl.reading import pages
+
+ACTIONS = ("status", "tasks", "dead", "verify", "pause", "resume")
+LATER = ("retry", "skip", "preview", "savepoint")
+_FORMS = ("table", "wide", "json", "yaml", "jsonl")
+
+
+@click.command("data", cls=Verb)
+@click.argument("name")
+@click.argument("action", default="status", metavar=f"[{'|'.join(ACTIONS)}]")
+@click.argument("stream", default="")
+@click.option("--phase", type=click.Choice(["leased", "waiting", "dead"]), help="Of tasks.")
+@shared_options
+@pass_call
+def data(call: Call, name: str, action: str, stream: str, phase: str | None) -> int:
+    """Show and steer what a job reads; verify exits 1 when rows are not accounted for."""
+    namespace, job_name = call.job(name)
+    path = job_path(namespace, job_name, "data")
+    match action:
+        case "status":
+            _status(call, path, stream)
+        case "tasks":
+            _tasks(call, path, stream, phase or "")
+        case "dead":
+            _tasks(call, path, stream, "dead")
+        case "verify":
+            return _verify(call, path, stream)
+        case "pause" | "resume":
+            where = f"{path}/{stream}" if stream else path
+            found = call.client.call("POST", f"{where}:{action}")
+            _print_streams(call, [found] if stream else mappings(found, "items"))
+        case _:
+            hint = "not yet" if action in LATER else " | ".join(ACTIONS)
+            raise CtlError(f"data has no action {action!r}", hint=hint, exit_code=USAGE)
+    return OK
+
+
+def _streams(call: Call, path: str, stream: str) -> list[Json]:
+    if stream:
+        return [call.client.get(f"{path}/{stream}")]
+    return mappings(call.client.get(path), "items")
+
+
+def _status(call: Call, path: str, stream: str) -> None:
+    _print_streams(call, _streams(call, path, stream))
+
+
+def _print_streams(call: Call, streams: Sequence[Json]) -> None:
+    printer = call.printer_of(_FORMS)
+    if printer.form == "jsonl":
+        for one in streams:
+            printer.json_line(one)
+        return
+    if printer.form in ("json", "yaml"):
+        printer.document({"kind": "StreamList", "items": list(streams)})
+        return
+    if not streams:
+        printer.line("this job reads no data")
+        return
+    header = ("STREAM", "PHASE", "EPOCH", "DONE", "OF", "UNIT", "PART", "PER SECOND", "LEFT")
+    printer.table(header, [stream_row(text(one, "name"), _flat(one)) for one in streams])
+    for one in streams:
+        _print_stream(printer, one)
+
+
+def _flat(stream: Json) -> Json:
+    """Return a stream with its positions beside it, as a job's status has them."""
+    return {**stream, **mapping(stream, "positions")}
+
+
+def _print_stream(printer: Printer, stream: Json) -> None:
+    units = mapping(stream, "units")
+    listed = "all listed" if units.get("complete") is True else "still listing"
+    printer.line()
+    printer.line(f"{text(stream, 'name')}: {text(units, 'listed')} files, {listed}")
+    if text(stream, "failure"):
+        printer.line(f"  failed: {text(stream, 'failure')}")
+    waits = units.get("waitingFor")
+    for reason in waits if isinstance(waits, list) else ():
+        printer.line(f"  waits: {reason}")
+    repeated = count(stream, "repeatedMax")
+    if repeated:
+        unit = text(mapping(stream, "positions"), "unit")
+        printer.line(f"  at most {grouped(repeated)} {unit} came twice")
+    readers = mappings(stream, "readers")
+    if readers:
+        header = ("READER", "LEASES", "ROWS/S", "LAST ACK")
+        printer.table(header, [_reader_row(one) for one in readers])
+
+
+def _reader_row(reader: Json) -> list[object]:
+    ack_ms = count(reader, "oldestAckMs")
+    return [
+        f"{text(reader, 'replica')}/{text(reader, 'attempt')}",
+        reader.get("leases"),
+        grouped(reader.get("perSecond")),
+        f"{short_duration(ack_ms / 1000)} ago" if ack_ms is not None else "",
+    ]
+
+
+def _tasks(call: Call, path: str, stream: str, phase: str) -> None:
+    printer = call.printer_of(_FORMS)
+    names = [stream] if stream else [text(one, "name") for one in _streams(call, path, "")]
+    found = [
+        {"stream": name, **task}
+        for name in names
+        for task in pages(call.client, f"{path}/{name}/tasks", {"phase": phase})
+    ]
+    if printer.form == "jsonl":
+        for task in found:
+            printer.json_line(task)
+    elif printer.form in ("json", "yaml"):
+        printer.document({"kind": "TaskList", "items": found})
+    else:
+        header = ("STREAM", "PHASE", "EPOCH", "FROM", "TO", "AT", "HOLDER", "WHERE", "WHAT")
+        printer.table(header, [_task_row(task) for task in found])
+
+
+def _task_row(task: Json) -> list[object]:
+    what = ": ".join(part for part in (text(task, "fault"), text(task, "text")) if part)
+    keys = ("stream", "phase", "epoch", "lo", "hi", "position", "replica", "location")
+    return [*(task.get(key) for key in keys), what]
+
+
+def _verify(call: Call, path: str, stream: str) -> int:
+    printer = call.printer_of(_FORMS)
+    where = f"{path}/{stream}" if stream else path
+    found = call.client.call("POST", f"{where}:verify")
+    if printer.form in ("json", "yaml", "jsonl"):
+        printer.document(found)
+    else:
+        for one in [found] if stream else mappings(found, "items"):
+            _print_proof(printer, one)
+    return OK if found.get("ok") is True else FAILED
+
+
+def _print_proof(printer: Printer, proof: Json) -> None:
+    unit, name = text(proof, "unit"), text(proof, "stream")
+    listed = count(proof, "listed")
+    total = grouped(listed) if listed is not None else "a number not known yet of"
+    verdict = "every one accounted for once" if proof.get("ok") is True else "NOT accounted for"
+    printer.line(f"{name}: {total} {unit}, {verdict}")
+    parts = [
+        f"{grouped(value)} {word}"
+        for key, word in (
+            ("done", "done"),
+            ("leased", "being read"),
+            ("waiting", "waiting"),
+            ("skipped", "skipped"),
+            ("dead", "left out"),
+        )
+        if (value := count(proof, key)) or key == "done"
+    ]
+    printer.line(f"  {', '.join(parts)}; at most {grouped(proof.get('repeatedMax'))} came twice")
+    if text(proof, "text"):
+        printer.line(f"  {text(proof, 'text')}")
+    for key, word in (("gaps", "gap"), ("overlaps", "twice")):
+        for flaw in mappings(proof, key):
+            place = f"{text(flaw, 'location')} [{text(flaw, 'lo')}, {text(flaw, 'hi')})"
+            printer.line(f"  {word}: epoch {text(flaw, 'epoch')} {place}")
+
+
+COMMANDS = {"data": data}

@@ -1,0 +1,127 @@
+"""The entry point: which verb was asked for; its module is loaded then, and no other."""
+
+import importlib
+import os
+import sys
+
+import click
+
+from primusd import __version__
+from primusd.ctl.call import Call, shared_options
+from primusd.ctl.failures import UNREACHABLE, USAGE, CtlError
+
+INTERRUPTED = 130
+# Verb: module, and what it does.
+VERBS = {
+    "submit": ("submitting", "Submit a job file."),
+    "run": ("running", "Run a command as a job, from flags."),
+    "validate": ("files", "Check a job file; needs no daemon."),
+    "plan": ("files", "Show what a job file comes to, without submitting it."),
+    "convert": ("files", "Print an original Primus job file as primus/v1."),
+    "list": ("reading", "List jobs."),
+    "get": ("reading", "Show a job."),
+    "describe": ("describing", "Show a job with its timeline, budgets and first cause."),
+    "events": ("following", "Show what happened."),
+    "logs": ("following", "Show what the trainers wrote."),
+    "wait": ("waiting", "Wait until a job is in a phase, or ended."),
+    "cancel": ("acting", "Stop a job for good."),
+    "restart": ("acting", "Restart replicas of a job."),
+    "finish": ("acting", "End a job with a verdict of yours."),
+    "delete": ("acting", "Forget an ended job."),
+    "data": ("feeding", "Show and steer what a job reads."),
+    "nodes": ("nodes", "List nodes; add, cordon, uncordon."),
+    "strays": ("nodes", "List processes that this daemon does not know."),
+    "stacks": ("acting", "Write the stacks of a trainer into its log."),
+    "version": ("about", "Show the versions of client and daemon."),
+    "doctor": ("about", "Check what a daemon and its jobs need."),
+    "completion": ("about", "Print the completion script for a shell."),
+}
+
+
+class LazyVerbs(click.Group):
+    """Loads the module of a verb when the verb is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all verbs, in the order of the help."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb's command."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"primusd.ctl.{VERBS[cmd_name][0]}")
+        command = module.COMMANDS[cmd_name]
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb; an unknown one is answered with the nearest."""
+        name = args[0]
+        if name not in VERBS:
+            import difflib  # noqa: PLC0415 - only for a mistake
+
+            near = difflib.get_close_matches(name, VERBS, n=1)
+            hint = f"primusctl {near[0]}" if near else "primusctl --help"
+            raise CtlError(f"there is no verb {name!r}", hint=hint, exit_code=USAGE)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without loading any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+@click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="primusctl %(version)s")
+@shared_options
+def primusctl() -> None:
+    """Talk to primusd: submit jobs, watch them, and end them.
+
+    NAME is a job's name, namespace/name, or its uid. Exit codes: 0 ok, 1 failed, 2 usage or invalid
+    file, 3 not found, 4 conflict, 5 no daemon, 6 timed out; of a job waited for: 0 Succeeded, 10
+    Failed, 11 Cancelled, 12 over its deadline.
+    """
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run primusctl and exit with its code."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: list[str]) -> int:
+    """Run primusctl and return its exit code; errors go to standard error in one line."""
+    try:
+        result = primusctl.main(
+            argv, prog_name="primusctl", standalone_mode=False, obj=Call(os.environ)
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CtlError as error:
+        return _told(error)
+    except click.UsageError as error:
+        verb = error.ctx.command_path if error.ctx else "primusctl"
+        return _told(
+            CtlError(
+                error.format_message().rstrip(".").lower(), hint=f"{verb} --help", exit_code=USAGE
+            )
+        )
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough; whatever is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _told(error: CtlError) -> int:
+    hint = f" (try: {error.hint})" if error.hint else ""
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {error.message}{hint}\n")
+    for detail in error.details:
+        sys.stderr.write(f"  {detail}\n")
+    return error.exit_code
+
+
+__all__ = ["UNREACHABLE", "main", "run"]

@@ -1,0 +1,145 @@
+"""nodes and strays: the hosts that run replicas, and processes that nobody here knows."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.client import Json
+from primusd.ctl.documents import count, mapping, mappings, text
+from primusd.ctl.failures import USAGE, CtlError
+from primusd.ctl.output import Printer, short_bytes
+
+NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "forgive")
+STRAY_ACTIONS = ("list", "adopt", "stop")
+_FORMS = ("table", "wide", "json", "yaml", "name", "jsonl")
+
+
+def _print_items(printer: Printer, document: Json, key: str) -> bool:
+    """Print a list in one of the forms that are no table; False when a table is wanted."""
+    match printer.form:
+        case "json" | "yaml":
+            printer.document(document)
+        case "jsonl":
+            for one in mappings(document, "items"):
+                printer.json_line(one)
+        case "name":
+            for one in mappings(document, "items"):
+                printer.line(text(one, key))
+        case _:
+            return False
+    return True
+
+
+def _needs_name(verb: str, action: str, name: str) -> str:
+    if not name:
+        raise CtlError(f"{verb} {action} needs a name", hint=f"{verb} list", exit_code=USAGE)
+    return name
+
+
+@click.command("nodes", cls=Verb)
+@click.argument("action", default="list", metavar=f"[{'|'.join(NODE_ACTIONS)}]")
+@click.argument("name", default="")
+@click.option("--out", default="", metavar="FILE", help="add: where to; default: standard output.")
+@shared_options
+@pass_call
+def nodes(call: Call, action: str, name: str, out: str) -> None:
+    """List nodes; add one, place nothing new on one (cordon), or again (uncordon).
+
+    add writes the file for: primusd node --bootstrap FILE. It holds a key.
+    """
+    match action:
+        case "list":
+            _list_nodes(call)
+        case "add":
+            _add_node(call, _needs_name("nodes", action, name), out)
+        case "cordon" | "uncordon" | "forgive":
+            path = f"/api/v1/nodes/{_needs_name('nodes', action, name)}:{action}"
+            node = call.client.call("POST", path, body={})
+            call.printer_of(_FORMS).line(f"{text(node, 'name')} {text(node, 'phase')}")
+        case _:
+            hint = "not yet" if action == "drain" else " | ".join(NODE_ACTIONS)
+            raise CtlError(f"nodes has no action {action!r}", hint=hint, exit_code=USAGE)
+
+
+def _list_nodes(call: Call) -> None:
+    printer = call.printer_of(_FORMS)
+    document = call.client.get("/api/v1/nodes")
+    if _print_items(printer, document, "name"):
+        return
+    header = ["NODE", "PHASE", "CPU", "MEMORY", "GPU", "PORTS", "ATTEMPTS", "AGE"]
+    wide = ["FAULTS", "EXCLUDED UNTIL", "VERSION", "LABELS"] if printer.is_wide else []
+    rows = []
+    for node in mappings(document, "items"):
+        capacity, used = mapping(node, "capacity"), mapping(node, "used")
+        row: list[object] = [
+            text(node, "name"),
+            text(node, "phase"),
+            f"{_cores(used)}/{_cores(capacity)}",
+            f"{short_bytes(used.get('memoryBytes'))}/{short_bytes(capacity.get('memoryBytes'))}",
+            f"{text(used, 'gpus')}/{text(capacity, 'gpus')}",
+            f"{text(used, 'ports')}/{text(capacity, 'ports')}",
+            node.get("attempts"),
+            printer.age(node.get("since")),
+        ]
+        if printer.is_wide:
+            labels = ",".join(f"{key}={value}" for key, value in mapping(node, "labels").items())
+            faults = len(mappings(node, "faults"))
+            row += [faults, text(node, "excludedUntil"), text(node, "version"), labels]
+        rows.append(row)
+    printer.table([*header, *wide], rows)
+
+
+def _cores(amounts: Json) -> str:
+    return f"{(count(amounts, 'cpuMilli') or 0) / 1000:g}"
+
+
+def _add_node(call: Call, name: str, out: str) -> None:
+    document = call.client.call("POST", f"/api/v1/nodes/{name}:add", body={})
+    import json  # noqa: PLC0415 - only here
+
+    content = json.dumps(document, indent=2) + "\n"
+    if not out:
+        sys.stdout.write(content)
+        return
+    try:
+        descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CtlError(f"{out}: {(error.strerror or '').lower()}", exit_code=USAGE) from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+    if not call.is_quiet:
+        shown = Path(out)
+        call.printer_of(_FORMS).line(f"{shown}: start it with: primusd node --bootstrap {shown}")
+
+
+@click.command("strays", cls=Verb)
+@click.argument("action", default="list", metavar=f"[{'|'.join(STRAY_ACTIONS)}]")
+@click.argument("stray", default="", metavar="[ID]")
+@shared_options
+@pass_call
+def strays(call: Call, action: str, stray: str) -> None:
+    """List processes that this daemon does not know; it never ends one by itself."""
+    printer = call.printer_of(_FORMS)
+    match action:
+        case "list":
+            document = call.client.get("/api/v1/strays")
+            if not _print_items(printer, document, "id"):
+                header = ("ID", "NODE", "ALIVE", "LAUNCHER", "WHY")
+                rows = [
+                    [one.get(key) for key in ("id", "node", "alive", "launcher", "reason")]
+                    for one in mappings(document, "items")
+                ]
+                printer.table(header, rows)
+        case "adopt" | "stop":
+            path = f"/api/v1/strays/{_needs_name('strays', action, stray)}:{action}"
+            found = call.client.call("POST", path, body={})
+            printer.line(f"{text(found, 'id')} {'stopped' if action == 'stop' else 'adopted'}")
+        case _:
+            hint = " | ".join(STRAY_ACTIONS)
+            raise CtlError(f"strays has no action {action!r}", hint=hint, exit_code=USAGE)
+
+
+COMMANDS = {"nodes": nodes, "strays": strays}

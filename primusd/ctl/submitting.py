@@ -1,0 +1,144 @@
+"""submit: a job file, with the files it ships, to the daemon; and waiting for its verdict."""
+
+import secrets
+import sys
+
+import click
+
+from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.client import Json
+from primusd.ctl.documents import mapping, text
+from primusd.ctl.failures import OK, USAGE, CtlError, verdict_exit_code
+from primusd.ctl.files import JobFile, jobs_path, read_job_file
+from primusd.ctl.packing import ship
+from primusd.ctl.progress import Progress
+from primusd.ctl.waiting import FINAL_PHASES, detached, follow_job
+from primusd.jobfile import Parsed
+
+_FORMS = ("table", "json", "yaml", "name")
+
+
+def submit_job(
+    call: Call, job: JobFile, *, key: str, is_dry_run: bool, waits_for_nodes: bool
+) -> Json:
+    """Send a job with its files and return its document; of a dry run its plan."""
+
+    def tell(line: str) -> None:
+        if not call.is_quiet:
+            sys.stderr.write(f"{line}\n")
+
+    spec = job.parsed.spec
+    if not is_dry_run:
+        spec = ship(spec, job.folder, call.client, tell)
+    sent = JobFile(Parsed(spec, job.parsed.origins), job.folder)
+    query = {"plan": "true"} if is_dry_run else {}
+    if waits_for_nodes:
+        query["waitForNodes"] = "true"
+    # The key is made once per call: a repeat after a lost answer finds the job of the first try.
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    path = jobs_path(spec.namespace)
+    return call.client.call("POST", path, query=query, body=sent.document, headers=headers)
+
+
+def wait_for_verdict(call: Call, job: Json) -> int:
+    """Show a job's progress until its end, and return the verdict's exit code."""
+    namespace, name, uid = (text(job, key) for key in ("namespace", "name", "uid"))
+    shown = name if namespace == call.namespace else f"{namespace}/{name}"
+    with (
+        detached(f"primusctl wait {shown}", job=shown),
+        Progress(is_quiet=call.is_quiet) as progress,
+    ):
+        documents = follow_job(call.client, namespace, uid, until=is_over, deadline_s=0.0)
+        for document in documents:
+            job = document
+            progress.show(job)
+    status = mapping(job, "status")
+    if not call.is_quiet:
+        tell_verdict(call, shown, status)
+    return verdict_exit_code(status)
+
+
+def is_over(job: Json) -> bool:
+    """Return whether a job has ended."""
+    return text(mapping(job, "status"), "phase") in FINAL_PHASES
+
+
+def tell_verdict(call: Call, name: str, status: Json) -> None:
+    """Print how a job ended, and what to look at."""
+    verdict, cause = mapping(status, "verdict"), mapping(status, "firstCause")
+    phase = text(status, "phase")
+    printer = call.printer_of(_FORMS)
+    color = {"Succeeded": "green", "Failed": "red"}.get(phase, "yellow")
+    message = text(verdict, "message")
+    printer.line(f"{name} {printer.paint(color, phase)}{': ' + message if message else ''}")
+    if phase == "Failed" and cause:
+        last = text(cause, "lastLine")
+        printer.line(f"  first cause: {text(cause, 'attempt')} {text(cause, 'cause')}"
+                     + (f": {last}" if last else ""))  # fmt: skip
+        printer.line(f"  look at: primusctl describe {name}; primusctl logs {name}")
+
+
+def print_submitted(call: Call, job: Json) -> None:
+    """Print the job's name as the first word, and what to try next."""
+    printer = call.printer_of(_FORMS)
+    namespace, name = text(job, "namespace"), text(job, "name")
+    if printer.form in ("json", "yaml"):
+        printer.document(job)
+        return
+    shown = name if namespace == call.namespace else f"{namespace}/{name}"
+    if printer.form == "name" or call.is_quiet:
+        printer.line(shown)
+        return
+    printer.line(f"{shown} submitted ({text(job, 'uid')})")
+    for verb in ("wait", "logs -f", "describe"):
+        first, *flags = verb.split()
+        printer.line(f"  primusctl {' '.join([first, shown, *flags])}")
+    sys.stdout.flush()
+
+
+@click.command("submit", cls=Verb)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--wait", is_flag=True, help="Show progress, exit with the verdict.")
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="In place of the file's.")
+@click.option("--name", default="", help="In place of the file's.")
+@click.option("--key", default="", help="Idempotency key; default: made per call.")
+@click.option("--dry-run", is_flag=True, help="Check everything, submit nothing.")
+@click.option("--wait-for-nodes", is_flag=True, help="Queue it though no node could hold it.")
+@shared_options
+@pass_call
+def submit(
+    call: Call,
+    files: tuple[str, ...],
+    sets: tuple[str, ...],
+    name: str,
+    key: str,
+    *,
+    wait: bool,
+    dry_run: bool,
+    wait_for_nodes: bool,
+) -> int:
+    """Submit job files; - reads standard input."""
+    if len(files) > 1 and (name or key):
+        raise CtlError("--name and --key are for one file", exit_code=USAGE)
+    read = [read_job_file(path, sets=sets, name=name, namespace=call.namespace) for path in files]
+    submitted = []
+    for job in read:
+        document = submit_job(
+            call, job, key=key, is_dry_run=dry_run, waits_for_nodes=wait_for_nodes
+        )
+        if dry_run:
+            _print_dry_run(call, job)
+        else:
+            print_submitted(call, document)
+            submitted.append(document)
+    if not wait:
+        return OK
+    return max((wait_for_verdict(call, job) for job in submitted), default=OK)
+
+
+def _print_dry_run(call: Call, job: JobFile) -> None:
+    spec = job.parsed.spec
+    call.printer_of(_FORMS).line(f"{spec.namespace}/{spec.name} would be submitted")
+
+
+COMMANDS = {"submit": submit}

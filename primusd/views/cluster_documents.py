@@ -1,0 +1,141 @@
+"""The documents about the cluster: Node, Cluster, Stray, Version (docs/api-documents.md §6, §8)."""
+
+from collections.abc import Mapping
+
+from msgspec import UNSET, Struct, UnsetType
+
+from primusd.views.documents import Number, Text
+
+
+class _Document(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A JSON object with keys in camel case."""
+
+
+class Amounts(_Document, frozen=True, kw_only=True):
+    """What a node has, or what is in use of it."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    ports: int
+
+
+class NodeFault(_Document, frozen=True, kw_only=True):
+    """An infrastructure end that counts against a node."""
+
+    at: str
+    cause: str
+    attempt: str
+
+
+class NodeUsage(_Document, frozen=True, kw_only=True):
+    """What the host reports; live."""
+
+    at: Text = UNSET
+    cpu_percent: Number = UNSET
+    memory_free_bytes: Number = UNSET
+    disk_free_bytes: Number = UNSET
+    net_in_bytes_per_s: Number = UNSET
+    net_out_bytes_per_s: Number = UNSET
+
+
+class Node(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Node"):
+    """A host that runs replicas."""
+
+    name: str
+    launcher: str
+    resource_version: str
+    phase: str
+    since: str
+    boot_id: str
+    version: str
+    capacity: Amounts
+    used: Amounts
+    labels: Mapping[str, str]
+    faults: tuple[NodeFault, ...]
+    excluded_until: Text = UNSET
+    usage: NodeUsage | UnsetType = UNSET
+    attempts: int
+
+
+class NodeList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="NodeList"):
+    """All nodes."""
+
+    resource_version: str
+    items: tuple[Node, ...]
+    cursor: Text = UNSET
+
+
+class NodeBootstrap(_Document, frozen=True, kw_only=True, tag_field="kind", tag="NodeBootstrap"):
+    """What `primusd node --bootstrap FILE` needs; holds a key, so it is never logged."""
+
+    name: str
+    cluster: str
+    heads: tuple[str, ...]
+    key: str
+    ca: Text = UNSET
+
+
+class Member(_Document, frozen=True, kw_only=True):
+    """A head."""
+
+    name: str
+    url: str
+    version: str
+
+
+class StoreStatus(_Document, frozen=True, kw_only=True):
+    """Where the journal is kept."""
+
+    kind: str
+    used_percent: Number = UNSET
+
+
+class Cluster(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Cluster"):
+    """Who leads, and how well the journal follows."""
+
+    name: str
+    id: str
+    leader: str
+    member: str
+    term: int
+    revision: str
+    members: tuple[Member, ...]
+    store: StoreStatus
+    journal_lag_ms: int
+    clock_skew_ms: int
+    """By which the wall clock is ahead of journal time."""
+    jobs: int
+    pid: int
+    wedged: Mapping[str, str]
+    """Machines that stopped on a bug of ours, and what is known of it."""
+
+
+class Stray(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stray"):
+    """A process that a launcher or an executor shows and this store does not know."""
+
+    id: str
+    job_uid: str
+    replica: str
+    attempt: int
+    node: str
+    launcher: str
+    alive: bool
+    reason: str
+    since: Text = UNSET
+
+
+class StrayList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StrayList"):
+    """All strays."""
+
+    resource_version: str
+    items: tuple[Stray, ...]
+    cursor: Text = UNSET
+
+
+class Version(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Version"):
+    """Which program answers."""
+
+    version: str
+    api: str
+    protocol: int

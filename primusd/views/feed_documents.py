@@ -1,0 +1,176 @@
+"""The documents about data: Stream, its tasks, and the proof (docs/api-documents.md §5)."""
+
+from msgspec import UNSET, Struct
+
+from primusd.views.documents import Number, Text
+
+
+class _Document(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A JSON object with keys in camel case."""
+
+
+class UnitsStatus(_Document, frozen=True, kw_only=True):
+    """Files and partitions of a stream."""
+
+    listed: int
+    complete: bool
+    waiting_for: tuple[str, ...]
+
+
+class PositionsStatus(_Document, frozen=True, kw_only=True):
+    """Where the rows or bytes of this epoch are."""
+
+    unit: str
+    """`rows` or `bytes`."""
+    total: Number = UNSET
+    """Absent while not every unit has been opened."""
+    done: int
+    leased: int
+    waiting: Number = UNSET
+    skipped: int
+    dead: int
+
+
+class ReaderStatus(_Document, frozen=True, kw_only=True):
+    """An attempt that reads."""
+
+    replica: str
+    attempt: int
+    leases: int
+    per_second: Number = UNSET
+    oldest_ack_ms: Number = UNSET
+    waited_percent: Number = UNSET
+    """Of the time between its last two reports: the trainer waited for data."""
+    blocked_percent: Number = UNSET
+
+
+class DeadTask(_Document, frozen=True, kw_only=True):
+    """A range that is left out."""
+
+    epoch: int
+    unit: int
+    location: str
+    lo: int
+    hi: Number = UNSET
+    """Absent: to an end that nobody knows."""
+    fault: str
+    """`data`, `changed`, `vanished`, `struckOut` or `skipped`."""
+    text: str
+    by: str
+    head: Text = UNSET
+    """First bytes, in hexadecimal digits."""
+    at: Text = UNSET
+
+
+class SavepointStatus(_Document, frozen=True, kw_only=True):
+    """Positions under a name."""
+
+    name: str
+    phase: str
+    revision: str
+    sealed_at: Text = UNSET
+    done: int
+
+
+class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream"):
+    """A stream of a job."""
+
+    job: str
+    job_uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    phase: str
+    paused: bool
+    delivery: str
+    epoch: int
+    epochs: int
+    finite: bool
+    units: UnitsStatus
+    positions: PositionsStatus
+    readers: tuple[ReaderStatus, ...]
+    dead_tasks: tuple[DeadTask, ...]
+    """The first 100."""
+    savepoints: tuple[SavepointStatus, ...]
+    repeated_max: int
+    """Most positions that may have come twice."""
+    strikes: int
+    failure: Text = UNSET
+    per_second: Number = UNSET
+    eta_ms: Number = UNSET
+
+
+class StreamList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamList"):
+    """All streams of a job."""
+
+    resource_version: str
+    items: tuple[Stream, ...]
+    cursor: Text = UNSET
+
+
+class Task(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Task"):
+    """A range of a unit that is not finished, or is left out."""
+
+    phase: str
+    """`leased`, `waiting` or `dead`."""
+    epoch: int
+    unit: int
+    location: str
+    lo: int
+    hi: Number = UNSET
+    """Absent: to the end of a unit that nobody has opened yet."""
+    position: Number = UNSET
+    replica: Text = UNSET
+    token: Number = UNSET
+    fault: Text = UNSET
+    text: Text = UNSET
+
+
+class TaskList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="TaskList"):
+    """A page of tasks."""
+
+    resource_version: str
+    items: tuple[Task, ...]
+    cursor: Text = UNSET
+
+
+class Flaw(_Document, frozen=True, kw_only=True):
+    """A range that the ledger cannot account for, or accounts for twice."""
+
+    epoch: int
+    unit: int
+    location: str
+    lo: int
+    hi: int
+
+
+class Verification(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Verification"):
+    """Whether every position is accounted for exactly once."""
+
+    ok: bool
+    stream: str
+    unit: str
+    epochs: int
+    listed: Number = UNSET
+    """Positions of all epochs together; absent while not all units were opened."""
+    done: int
+    leased: int
+    waiting: Number = UNSET
+    skipped: int
+    dead: int
+    repeated_max: int
+    gaps: tuple[Flaw, ...]
+    overlaps: tuple[Flaw, ...]
+    complete: bool
+    """Whether nothing is left to do."""
+    text: Text = UNSET
+    """What does not add up though every range is there."""
+
+
+class VerificationList(
+    _Document, frozen=True, kw_only=True, tag_field="kind", tag="VerificationList"
+):
+    """One verification per stream."""
+
+    ok: bool
+    items: tuple[Verification, ...]

@@ -1,0 +1,261 @@
+"""The Job document (docs/api-documents.md §2)."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET, UnsetType
+
+from primusd.core import World
+from primusd.job.model import FirstCause, Job, RoleState, Verdict, replicas_of
+from primusd.job.phases import AttemptPhase, Budget, JobPhase, StopReason
+from primusd.job.spec import Success, budgets_of
+from primusd.views import documents
+from primusd.views.counting import Counts, count_role
+from primusd.views.live import NOTHING_LIVE, Live
+from primusd.views.specs import spec_document
+from primusd.views.streams import stream_status
+from primusd.views.times import known_time, rfc3339
+from primusd.views.waiting import Waiting, queue_ahead, why
+
+
+def job_document(job: Job, world: World, *, at_ms: int, live: Live = NOTHING_LIVE) -> documents.Job:
+    """Return the document of a job.
+
+    Args:
+        job: One of `world.jobs`.
+        world: Its streams and admission are read.
+        at_ms: Journal time now.
+        live: What the edges know.
+    """
+    return documents.Job(
+        uid=job.uid,
+        name=job.spec.name,
+        namespace=job.spec.namespace,
+        resource_version=str(shown_revision(job, world)),
+        spec_version=job.spec_version,
+        created_at=rfc3339(job.created_ms),
+        labels=job.spec.labels,
+        submitted_by=job.submitted_by,
+        spec=spec_document(job.spec),
+        status=_status(job, world, live, at_ms=at_ms),
+    )
+
+
+def shown_revision(job: Job, world: World) -> int:
+    """Return the revision of the last change of what is shown: the job's or a stream's."""
+    streams = (world.streams.get(f"{job.uid}/{name}") for name in job.streams)
+    return max(job.changed_revision, *(one.changed_revision for one in streams if one), 0)
+
+
+def _status(job: Job, world: World, live: Live, *, at_ms: int) -> documents.JobStatus:
+    counts = {name: count_role(role) for name, role in job.roles.items()}
+    waiting = why(job, world, at_ms=at_ms)
+    reason, message = _reason(job, waiting)
+    deadline_ms = job.first_admitted_ms + job.spec.deadline_ms if job.spec.deadline_ms else 0
+    return documents.JobStatus(
+        phase=job.phase.value,
+        since=rfc3339(job.phase_since_ms),
+        reason=reason,
+        message=message,
+        then=job.then if job.phase is JobPhase.STOPPING else UNSET,
+        generation=job.generation,
+        launcher=job.spec.launcher,
+        spec_version_running=job.spec_version,
+        queued_at=known_time(job.queued_ms),
+        admitted_at=known_time(job.admitted_ms),
+        started_at=known_time(job.started_ms),
+        ended_at=known_time(job.ended_ms),
+        duration_ms=job.ended_ms - job.created_ms if job.ended_ms else UNSET,
+        deadline_at=known_time(deadline_ms if job.first_admitted_ms else 0),
+        queue=_queue(job, world),
+        roles={name: _role(job, role, counts[name]) for name, role in job.roles.items()},
+        budgets=documents.Budgets(
+            application=_budget(job, Budget.APPLICATION, at_ms=at_ms),
+            infrastructure=_budget(job, Budget.INFRASTRUCTURE, at_ms=at_ms),
+        ),
+        data=_data(job, world, live),
+        progress=_progress(job, live),
+        conditions=_conditions(job, world, counts),
+        first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
+        verdict=_verdict(job, job.verdict) if job.verdict else UNSET,
+    )
+
+
+def _reason(job: Job, waiting: Waiting | None) -> tuple[str | UnsetType, str | UnsetType]:
+    if waiting is not None:
+        return waiting.reason, waiting.message
+    if job.verdict is not None:
+        return job.verdict.reason, job.verdict.message
+    return UNSET, UNSET
+
+
+def _queue(job: Job, world: World) -> documents.QueueStatus | UnsetType:
+    demand = world.admission.demands.get(job.uid)
+    if job.phase is not JobPhase.QUEUED or demand is None:
+        return UNSET
+    ahead = len(queue_ahead(demand, world.admission))
+    return documents.QueueStatus(name=demand.queue, position=ahead + 1, ahead=ahead)
+
+
+def success_words(success: Success) -> str:
+    """Return what a role must reach, as the documents have it: `all`, `90 percent`."""
+    return f"{success.percent} percent" if success.kind == "percent" else success.kind
+
+
+def _role(job: Job, role: RoleState, counts: Counts) -> documents.RoleStatus:
+    spec = job.spec.roles[role.name]
+    return documents.RoleStatus(
+        replicas=role.size,
+        min=spec.minimum,
+        waiting=counts.waiting,
+        delayed=counts.delayed,
+        active=counts.active,
+        registered=counts.registered,
+        running=counts.running,
+        ready=counts.ready,
+        completed=counts.completed,
+        failed=counts.failed,
+        retired=counts.retired,
+        attempts=counts.attempts,
+        success=success_words(spec.success),
+        restart_unit=spec.restart.unit,
+    )
+
+
+def _budget(job: Job, budget: Budget, *, at_ms: int) -> documents.BudgetStatus:
+    """Return the budget of the role that is nearest its limit, the job's own charges counted in."""
+    found = []
+    for name, role in job.roles.items():
+        limits = budgets_of(job.spec, name)
+        limit = limits.application if budget is Budget.APPLICATION else limits.infrastructure
+        oldest_ms = at_ms - limits.within_ms
+        used = sum(one.budget is budget and one.at_ms > oldest_ms for one in role.charges)
+        found.append((used / max(1, limit), used, limit, limits.within_ms, name))
+    _, used, limit, window_ms, name = max(found, key=lambda one: one[0])
+    own = sum(one.budget is budget and one.at_ms > at_ms - window_ms for one in job.charges)
+    if own > used:
+        limit = job.spec.budgets.infrastructure
+        return documents.BudgetStatus(used=own, limit=limit, window_ms=window_ms)
+    return documents.BudgetStatus(
+        used=used, limit=limit, window_ms=window_ms, role=name if used else UNSET
+    )
+
+
+def _data(job: Job, world: World, live: Live) -> Mapping[str, documents.StreamStatus]:
+    streams = ((name, world.streams.get(f"{job.uid}/{name}")) for name in job.streams)
+    return {name: stream_status(one, live) for name, one in streams if one is not None}
+
+
+def _progress(job: Job, live: Live) -> documents.ProgressStatus | UnsetType:
+    """Return the progress of the trainer that is furthest: they report the same step or nothing."""
+    found = [one for attempt, one in live.progress.items() if attempt.job == job.uid]
+    if not found or job.is_final:
+        return UNSET
+    best = max(found, key=lambda one: (one.epoch, one.step))
+    return documents.ProgressStatus(
+        step=best.step, epoch=best.epoch, at=rfc3339(best.at_ms), metrics=best.metrics
+    )
+
+
+def _conditions(
+    job: Job, world: World, counts: Mapping[str, Counts]
+) -> tuple[documents.Condition, ...]:
+    wedged = world.admission.wedged.get(job.uid)
+    is_admitted = bool(job.admitted_ms) and not job.is_final and job.phase is not JobPhase.QUEUED
+    return (
+        documents.Condition(
+            type="Admitted",
+            status=is_admitted,
+            reason="SlotsReserved" if is_admitted else UNSET,
+            since=rfc3339(job.admitted_ms) if is_admitted else UNSET,
+        ),
+        _gate(job),
+        _restarting(job, counts),
+        _degraded(job, counts),
+        documents.Condition(
+            type="Wedged",
+            status=wedged is not None,
+            reason="OurBug" if wedged is not None else UNSET,
+            message=wedged if wedged is not None else UNSET,
+        ),
+    )
+
+
+def _gate(job: Job) -> documents.Condition:
+    is_open = job.phase in (JobPhase.RUNNING, JobPhase.DRAINING)
+    return documents.Condition(
+        type="GateOpen",
+        status=is_open,
+        reason=("GangComplete" if job.spec.policy == "gang" else "MinimumReached")
+        if is_open
+        else UNSET,
+        since=known_time(job.started_ms if is_open else 0),
+    )
+
+
+def _restarting(job: Job, counts: Mapping[str, Counts]) -> documents.Condition:
+    delayed = sum(one.delayed for one in counts.values())
+    since = _restart_stops(job) if not delayed else iter(())
+    is_stopping = next(since, None) is not None
+    if job.is_final or not (delayed or is_stopping):
+        return documents.Condition(type="Restarting", status=False)
+    return documents.Condition(
+        type="Restarting",
+        status=True,
+        reason="RetryDelayed" if delayed else "Stopping",
+        since=known_time(job.first_cause.at_ms if job.first_cause else 0),
+    )
+
+
+def _restart_stops(job: Job) -> Iterator[int]:
+    """Yield when each attempt that is being stopped for a restart was told so."""
+    for role in job.roles.values():
+        for replica in replicas_of(role):
+            newest = replica.newest
+            if (
+                newest is not None
+                and newest.phase is AttemptPhase.STOPPING
+                and newest.stop is not None
+                and newest.stop.reason is StopReason.RESTARTING
+            ):
+                yield newest.stop.decided_ms
+
+
+def _degraded(job: Job, counts: Mapping[str, Counts]) -> documents.Condition:
+    short = {
+        name: role.size - one.running - one.completed
+        for name, role in job.roles.items()
+        if (one := counts[name]).running + one.completed < role.size
+    }
+    if job.phase is not JobPhase.RUNNING or not short:
+        return documents.Condition(type="Degraded", status=False)
+    return documents.Condition(
+        type="Degraded",
+        status=True,
+        reason="FewerThanAsked",
+        message=", ".join(f"{name}: {count} fewer than asked" for name, count in short.items()),
+    )
+
+
+def _first_cause(cause: FirstCause) -> documents.FirstCause:
+    return documents.FirstCause(
+        attempt=cause.attempt,
+        cause=cause.cause.value,
+        exit_code=UNSET if cause.exit_code is None else cause.exit_code,
+        signal=UNSET if cause.signal is None else cause.signal,
+        at=rfc3339(cause.at_ms),
+        last_line=cause.last_line,
+        evidence=cause.evidence,
+    )
+
+
+def _verdict(job: Job, verdict: Verdict) -> documents.Verdict:
+    has_data = bool(job.streams)
+    return documents.Verdict(
+        phase=verdict.as_phase,
+        reason=verdict.reason,
+        message=verdict.message,
+        rule=verdict.rule,
+        decided_by=verdict.decided_by,
+        rows_read=sum(one.consumed for one in job.streams.values()) if has_data else UNSET,
+        rows_skipped=sum(one.skipped for one in job.streams.values()) if has_data else UNSET,
+    )

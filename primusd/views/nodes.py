@@ -1,0 +1,66 @@
+"""The Node document (docs/api-documents.md §6)."""
+
+from msgspec import UNSET, UnsetType
+
+from primusd.core import World
+from primusd.job import fitting
+from primusd.job.admission_model import Node
+from primusd.views import cluster_documents as documents
+from primusd.views.live import NOTHING_LIVE, Live
+from primusd.views.replicas import known_count
+from primusd.views.times import known_time, rfc3339
+
+
+def node_document(node: Node, world: World, live: Live = NOTHING_LIVE) -> documents.Node:
+    """Return the document of a node of admission."""
+    admission = world.admission
+    used = fitting.used_by_node(admission.demands.values(), admission).get(
+        node.name, fitting.Amount()
+    )
+    return documents.Node(
+        name=node.name,
+        launcher=node.launcher,
+        resource_version=str(node.changed_revision),
+        phase=node.phase.value,
+        since=rfc3339(node.since_ms),
+        boot_id=node.boot_id,
+        version=node.version,
+        capacity=documents.Amounts(
+            cpu_milli=node.cpu_milli,
+            memory_bytes=node.memory_bytes,
+            gpus=node.gpu,
+            ports=max(0, node.last_port - node.first_port + 1),
+        ),
+        used=documents.Amounts(
+            cpu_milli=used.cpu_milli,
+            memory_bytes=used.memory_bytes,
+            gpus=used.gpu,
+            ports=used.port_count,
+        ),
+        labels=node.labels,
+        faults=tuple(
+            documents.NodeFault(at=rfc3339(one.at_ms), cause=one.cause, attempt=one.attempt)
+            for one in node.faults
+        ),
+        excluded_until=known_time(node.excluded_until_ms),
+        usage=_usage(node.name, live),
+        attempts=sum(
+            held.node == node.name
+            for demand in admission.demands.values()
+            for held in demand.held.values()
+        ),
+    )
+
+
+def _usage(name: str, live: Live) -> documents.NodeUsage | UnsetType:
+    usage = live.nodes.get(name)
+    if usage is None:
+        return UNSET
+    return documents.NodeUsage(
+        at=rfc3339(usage.at_ms),
+        cpu_percent=known_count(usage.cpu_percent),
+        memory_free_bytes=known_count(usage.memory_free_bytes),
+        disk_free_bytes=known_count(usage.disk_free_bytes),
+        net_in_bytes_per_s=known_count(usage.net_in_bytes_per_s),
+        net_out_bytes_per_s=known_count(usage.net_out_bytes_per_s),
+    )

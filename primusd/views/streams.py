@@ -1,0 +1,143 @@
+"""The Stream document (docs/api-documents.md §5)."""
+
+from itertools import islice
+
+from msgspec import UNSET, UnsetType
+
+from primusd.core import World
+from primusd.datafeed.accounts import Positions, positions, tasks
+from primusd.datafeed.model import Savepoint, Stream
+from primusd.datafeed.protocol import FeedReport
+from primusd.job.ids import AttemptId
+from primusd.views import feed_documents as documents
+from primusd.views.documents import StreamStatus
+from primusd.views.live import NOTHING_LIVE, Live
+from primusd.views.tasks import dead_document
+from primusd.views.times import known_time
+
+DEAD_SHOWN_MAX = 100
+ENDED_PHASES = frozenset({"Done", "Failed", "Closed"})
+
+
+def stream_document(
+    stream: Stream, world: World, live: Live = NOTHING_LIVE, *, at_ms: int
+) -> documents.Stream | None:
+    """Return the document of a stream; None when its job is gone."""
+    job = world.jobs.get(stream.job)
+    if job is None:
+        return None
+    places = positions(stream)
+    per_second, eta_ms = _speed(stream, places, live)
+    return documents.Stream(
+        job=job.spec.name,
+        job_uid=job.uid,
+        namespace=job.spec.namespace,
+        name=stream.name,
+        resource_version=str(stream.changed_revision),
+        phase=stream.phase,
+        paused=stream.is_paused,
+        delivery=stream.spec.delivery,
+        epoch=places.epoch,
+        epochs=stream.spec.epochs,
+        finite=True,
+        units=documents.UnitsStatus(
+            listed=len(stream.units), complete=stream.is_listed, waiting_for=stream.waiting_for
+        ),
+        positions=documents.PositionsStatus(
+            unit=places.unit,
+            total=_known(places.total),
+            done=places.done,
+            leased=places.leased,
+            waiting=_known(places.waiting),
+            skipped=places.skipped,
+            dead=places.dead,
+        ),
+        readers=_readers(stream, live, at_ms=at_ms),
+        dead_tasks=tuple(
+            dead_document(one) for one in islice(tasks(stream, "dead"), DEAD_SHOWN_MAX)
+        ),
+        savepoints=tuple(_savepoint(one) for one in stream.savepoints),
+        repeated_max=stream.repeated,
+        strikes=stream.strike_count,
+        failure=stream.failure or UNSET,
+        per_second=per_second,
+        eta_ms=eta_ms,
+    )
+
+
+def stream_status(stream: Stream, live: Live = NOTHING_LIVE) -> StreamStatus:
+    """Return what the status of the stream's job shows of it."""
+    places = positions(stream)
+    per_second, eta_ms = _speed(stream, places, live)
+    return StreamStatus(
+        phase=stream.phase,
+        paused=stream.is_paused,
+        epoch=places.epoch,
+        epochs=stream.spec.epochs,
+        finite=True,
+        unit=places.unit,
+        total=_known(places.total),
+        done=places.done,
+        leased=places.leased,
+        skipped=places.skipped,
+        dead=places.dead,
+        per_second=per_second,
+        eta_ms=eta_ms,
+        repeated_max=stream.repeated,
+        savepoints=len(stream.savepoints),
+    )
+
+
+def _known(count: int) -> int | UnsetType:
+    return count if count >= 0 else UNSET
+
+
+def _speed(
+    stream: Stream, places: Positions, live: Live
+) -> tuple[int | UnsetType, int | UnsetType]:
+    """Return positions a second over all readers, and the time left at that speed."""
+    if stream.phase in ENDED_PHASES:
+        return UNSET, UNSET
+    reports = [report for attempt in stream.readers if (report := _report(stream, attempt, live))]
+    per_second = sum(report.rows_per_s for report in reports)
+    if not reports:
+        return UNSET, UNSET
+    # Acknowledged positions, unlike the readers' rows, are in the unit of the total.
+    speed = sum(one.per_s for one in stream.readers.values())
+    if not speed or places.total < 0:
+        return per_second, UNSET
+    epochs_left = stream.spec.epochs - 1 - places.epoch
+    passed = places.done + places.skipped + places.dead
+    left = places.total - passed + epochs_left * places.total
+    return per_second, max(0, left) * 1000 // speed
+
+
+def _report(stream: Stream, attempt: AttemptId, live: Live) -> FeedReport | None:
+    reports = live.feeds.get(attempt, ())
+    return next((one for one in reports if one.stream == stream.name), None)
+
+
+def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.ReaderStatus, ...]:
+    found = []
+    for attempt, reader in sorted(stream.readers.items()):
+        report = _report(stream, attempt, live)
+        found.append(
+            documents.ReaderStatus(
+                replica=attempt.replica,
+                attempt=attempt.attempt,
+                leases=len(reader.leases),
+                per_second=report.rows_per_s if report is not None else UNSET,
+                oldest_ack_ms=max(0, at_ms - reader.moved_ms) if reader.moved_ms else UNSET,
+            )
+        )
+    return tuple(found)
+
+
+def _savepoint(savepoint: Savepoint) -> documents.SavepointStatus:
+    return documents.SavepointStatus(
+        name=savepoint.name,
+        phase=savepoint.phase,
+        revision=str(savepoint.revision),
+        sealed_at=known_time(savepoint.sealed_ms),
+        done=savepoint.done,
+    )

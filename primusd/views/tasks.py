@@ -1,0 +1,83 @@
+"""Documents of a stream's tasks, and of the proof that every row is accounted for."""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import UNSET
+
+from primusd.datafeed.accounts import TASK_PHASES, Flaw, TaskRange, tasks, verify
+from primusd.datafeed.model import OPEN_END, Stream
+from primusd.views import feed_documents as documents
+from primusd.views.times import known_time
+
+
+def task_documents(stream: Stream, phase: str) -> Iterator[documents.Task]:
+    """Yield the tasks in a phase, in every phase where it is ""."""
+    for one in (phase,) if phase else TASK_PHASES:
+        for found in tasks(stream, one):
+            yield _task(found)
+
+
+def _task(found: TaskRange) -> documents.Task:
+    return documents.Task(
+        phase=found.phase,
+        epoch=found.epoch,
+        unit=found.unit,
+        location=found.location,
+        lo=found.lo,
+        hi=UNSET if found.hi == OPEN_END else found.hi,
+        position=found.position if found.position >= 0 else UNSET,
+        replica=found.attempt.label if found.attempt is not None else UNSET,
+        token=found.token or UNSET,
+        fault=found.kind or UNSET,
+        text=found.text or UNSET,
+    )
+
+
+def dead_document(found: TaskRange) -> documents.DeadTask:
+    """Return the document of a range that is left out."""
+    return documents.DeadTask(
+        epoch=found.epoch,
+        unit=found.unit,
+        location=found.location,
+        lo=found.lo,
+        hi=UNSET if found.hi == OPEN_END else found.hi,
+        fault=found.kind,
+        text=found.text,
+        by=found.by,
+        head=found.head.hex() or UNSET,
+        at=known_time(found.at_ms),
+    )
+
+
+def verification(stream: Stream) -> documents.Verification:
+    """Return the proof for a stream."""
+    found = verify(stream)
+    return documents.Verification(
+        ok=found.ok,
+        stream=stream.name,
+        unit=found.unit,
+        epochs=stream.spec.epochs,
+        listed=found.listed if found.listed >= 0 else UNSET,
+        done=found.done,
+        leased=found.leased,
+        waiting=found.waiting if found.waiting >= 0 else UNSET,
+        skipped=found.skipped,
+        dead=found.dead,
+        repeated_max=found.repeated,
+        gaps=tuple(_flaw(one) for one in found.gaps),
+        overlaps=tuple(_flaw(one) for one in found.overlaps),
+        complete=found.listed >= 0 and not found.leased and not found.waiting,
+        text=found.text or UNSET,
+    )
+
+
+def _flaw(flaw: Flaw) -> documents.Flaw:
+    return documents.Flaw(
+        epoch=flaw.epoch, unit=flaw.unit, location=flaw.location, lo=flaw.lo, hi=flaw.hi
+    )
+
+
+def verification_list(found: Iterable[documents.Verification]) -> documents.VerificationList:
+    """Return several proofs as one; it holds when each does."""
+    items = tuple(found)
+    return documents.VerificationList(ok=all(one.ok for one in items), items=items)
