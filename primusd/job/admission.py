@@ -32,7 +32,7 @@ DemandWithdrawn   | removed or Releasing | Releasing or removed | · r
 SlotFreed         | =                    | = or Waiting         | = or removed
 TimePassed        | =                    | =                    | =
 DemandFitted      | Granted              | !                    | !
-DemandEvicted     | !                    | Releasing            | !
+DemandEvicted     | Releasing            | Releasing            | !
 """)
 
 
@@ -207,15 +207,14 @@ def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admiss
     demand = state.demands[event.job]
     if (ignored := _checked(demand, event)) is not None:
         return ignored
-    return _with_demand(
-        state,
-        replace(
-            demand,
-            phase=DemandPhase.RELEASING,
-            roles={},
-            leaving={**demand.leaving, **demand.roles},
-        ),
+    evicted = replace(
+        demand,
+        phase=DemandPhase.RELEASING,
+        roles={},
+        busy=frozenset(demand.held),
+        leaving={**demand.leaving, **demand.roles},
     )
+    return _with_demand(state, evicted)
 
 
 def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Admission | Ignore:
