@@ -1,8 +1,5 @@
 """Nodes and strays over HTTP."""
 
-import base64
-import hashlib
-import hmac
 import re
 
 from aiohttp import web
@@ -14,6 +11,7 @@ from primusd.api.watching import is_watch, serve_watch
 from primusd.errors import MalformedError, NotFoundError, NotYetError
 from primusd.job.admission_events import CordonRequested, ForgiveRequested, UncordonRequested
 from primusd.job.admission_model import Node
+from primusd.keys import node_key
 from primusd.launchers.base import Listed
 from primusd.records import ADMISSION
 from primusd.views import cluster_documents as documents
@@ -84,15 +82,10 @@ async def add_node(request: web.Request) -> web.Response:
             name=name,
             cluster=context.cluster_id,
             heads=context.heads,
-            key=_node_key(context.secret, name),
+            key=node_key(context.secret, name),
             ca=UNSET,
         )
     )
-
-
-def _node_key(secret: bytes, name: str) -> str:
-    digest = hmac.new(secret, f"node:{name}".encode(), hashlib.sha256).digest()
-    return base64.urlsafe_b64encode(digest).decode()
 
 
 async def list_strays(request: web.Request) -> web.Response:

@@ -10,8 +10,8 @@ from typing import Any
 from primusd.core import World
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, Replica, replicas_of
+from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, JobPhase
-from primusd.views.outcomes import outcome_words
 from primusd.views.specs import spec_document
 
 # Any: a document whose shape is another project's, and which nothing here reads again.
@@ -83,7 +83,7 @@ def _executor(role: str, replica: Replica) -> Document:
         "releaseTime": newest.ended_ms if newest is not None else 0,
         "state": _state(newest),
         "exitCode": newest.outcome.exit_code if newest is not None and newest.outcome else None,
-        "diag": outcome_words(newest.outcome) if newest is not None and newest.outcome else "",
+        "diag": how_it_ended(newest.outcome) if newest is not None and newest.outcome else "",
     }
 
 

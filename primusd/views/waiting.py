@@ -13,9 +13,9 @@ from primusd.job import fitting
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
+from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, DemandPhase, JobPhase, NodePhase, ReplicaPhase
 from primusd.units import format_bytes
-from primusd.views.outcomes import outcome_words
 from primusd.views.times import said_duration
 
 NAMED_MAX = 3
@@ -171,7 +171,7 @@ def _delayed(job: Job, *, at_ms: int) -> Waiting | None:
     message = f"{replica_name(role, replica.index)} starts again in {said_duration(left_ms)}"
     newest = replica.newest
     if newest is not None and newest.outcome is not None:
-        message += f": attempt {newest.number} {outcome_words(newest.outcome)}"
+        message += f": attempt {newest.number} {how_it_ended(newest.outcome)}"
     if len(delayed) > 1:
         message += f"; {len(delayed) - 1} more wait likewise"
     return Waiting("RetryDelayed", message, {"inMs": left_ms, "replicas": len(delayed)})

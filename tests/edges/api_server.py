@@ -1,0 +1,201 @@
+"""The HTTP application on a unix socket and on TCP, over an engine with a journal in memory.
+
+There are no executors: a test tells the engine what honest edges would tell it.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from aiohttp import web
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from primusd import __version__
+from primusd.api.app import build
+from primusd.api.auth import Access, token_of
+from primusd.api.context import Context
+from primusd.clock import SystemClock
+from primusd.config import Config, Directories, Loaded
+from primusd.core import World
+from primusd.ctl.client import Client, Json
+from primusd.datafeed.events import StreamEvent
+from primusd.engine import Engine, EngineSettings
+from primusd.executor.protocol import Exit
+from primusd.job import admission_events as admission
+from primusd.job import events as ev
+from primusd.job.ids import AttemptId
+from primusd.job.model import Attempt, find_attempt
+from primusd.job.phases import AttemptPhase
+from primusd.state.archive import Archive
+from primusd.state.election import embedded_term
+from primusd.state.journal import MemoryJournal
+from primusd.sweep import Strays
+from primusd.views.rendering import Renderer
+from primusd.watch import Watch
+
+NAMESPACE = "/api/v1/namespaces/default/jobs"
+TOKENS = {"admin": "tok-admin", "write": "tok-write", "read": "tok-read"}
+GIB = 1 << 30
+
+
+class SoleElection:
+    """Leads at once."""
+
+    async def campaign(self, *, last_term: int, wall_ms: int) -> int:
+        return embedded_term(last_term=last_term, wall_ms=wall_ms)
+
+    async def resign(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def held(self) -> Any:
+        yield
+
+
+class Server:
+    """The application, running in a thread of its own."""
+
+    def __init__(self, folder: Path, portal: BlockingPortal, config: Config) -> None:
+        self.folder = folder
+        self.socket = folder / "s.sock"
+        self.state = folder / "state"
+        self.port = 0
+        self.strays = Strays()
+        self._portal = portal
+        clock = SystemClock()
+        settings = EngineSettings(cluster_id="c1", version=__version__)
+        self.engine = Engine(MemoryJournal(), SoleElection(), clock, settings=settings)
+        loaded = Loaded(config, {}, Directories(folder, self.state, folder), None)
+        watch = Watch(self.engine, clock, Renderer(self.engine.at_ms), keep_ms=600_000)
+        self.watch = watch
+        self.context = Context(
+            engine=self.engine,
+            watch=watch,
+            config=lambda: loaded,
+            access=lambda: Access(
+                tuple(token_of(role, role, secret) for role, secret in TOKENS.items())
+            ),
+            clock=clock,
+            cluster_id="c1",
+            secret=b"s" * 32,
+            version=__version__,
+            started_ms=clock.wall_ms(),
+            state=self.state,
+            blobs=self.state / "blobs",
+            archive=Archive(self.state / "archive"),
+            launchers={},
+            strays=self.strays,
+            heads=(f"unix:{self.socket}",),
+        )
+        self.client = Client(f"unix:{self.socket}", timeout_s=20)
+
+    async def run(self, stop: anyio.Event, started: anyio.Event) -> None:
+        async with anyio.create_task_group() as group:
+            await group.start(self.engine.run)
+            runner = web.AppRunner(build(self.context), handle_signals=False)
+            await runner.setup()
+            await web.UnixSite(runner, str(self.socket)).start()
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+            await web.SockSite(runner, listener).start()
+            started.set()
+            await stop.wait()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await runner.cleanup()
+            group.cancel_scope.cancel()
+
+    @property
+    def world(self) -> World:
+        return self.engine.world
+
+    def tcp(self, token: str = "tok-admin") -> Client:
+        return Client(f"http://127.0.0.1:{self.port}", token=token, timeout_s=20)
+
+    def tell(self, machine: str, event: ev.JobEvent | admission.AdmissionEvent | StreamEvent) -> None:
+        """Record what an edge would say."""
+
+        async def propose() -> None:
+            await self.engine.propose(machine, event, by="test")
+
+        self._portal.call(propose)
+
+    def node(self, name: str = "n1", *, cpu: int = 64, memory: int = 64, gpu: int = 0) -> None:
+        self.tell(
+            "",
+            admission.NodeSeen(
+                name, "local", "b1", "0.1.0", cpu * 1000, memory * GIB, gpu, 20_000, 29_999
+            ),
+        )
+
+    def submit(self, **changes: Any) -> Json:
+        """Submit a small job and return its document."""
+        return self.client.call("POST", NAMESPACE, body=job_file(**changes))
+
+    def attempts(self, uid: str) -> Iterator[tuple[AttemptId, Attempt]]:
+        """Yield the newest attempts of a job."""
+        for role in self.world.jobs[uid].roles.values():
+            for chunk in role.chunks:
+                for replica in chunk.replicas:
+                    if replica.newest is not None:
+                        number = replica.newest.number
+                        yield AttemptId(uid, role.name, replica.index, number), replica.newest
+
+    def run_job(self, uid: str) -> None:
+        """Let every attempt that was asked for come up and run."""
+        for attempt, _ in list(self.attempts(uid)):
+            self.tell(uid, ev.AttemptLaunched(attempt, {"pid": "1"}))
+            self.tell(uid, ev.ExecutorRegistered(attempt, "i1", "h1", "b1", 1, "0.1.0"))
+            self.tell(uid, ev.ExecutorHolding(attempt, ()))
+        for attempt, _ in list(self.attempts(uid)):
+            self.tell(uid, ev.TrainerStarted(attempt, 4_000_000, 1_700_000_000_000))
+
+    def end_attempts(self, uid: str, code: int = 0, *, only: str = "", last: str = "") -> None:
+        """Let trainers exit, and be gone."""
+        for attempt, _ in list(self.attempts(uid)):
+            now = find_attempt(self.world.jobs[uid], attempt)
+            if now is None or (only and attempt.replica != only):
+                continue
+            if now.phase in (AttemptPhase.RUNNING, AttemptPhase.STOPPING):
+                self.tell(uid, ev.TrainerExited(attempt, exit_of(code, last)))
+            self.tell(uid, ev.AttemptVanished(attempt))
+
+
+def exit_of(code: int, last: str = "") -> Exit:
+    return Exit(code, None, None, "", 0, 0, 1_700_000_000_000, 1_700_000_001_000, "", (), last, ())
+
+
+def job_file(**changes: Any) -> Json:
+    """Return a small job file; keyword arguments are fields in place of its own."""
+    return {
+        "apiVersion": "primus/v1",
+        "name": "hello",
+        "roles": {"worker": {"replicas": 2, "command": ["true"]}},
+        **changes,
+    }
+
+
+@contextmanager
+def serve(folder: Path, config: Config | None = None) -> Iterator[Server]:
+    """Run the application until the end of the block."""
+    with start_blocking_portal("asyncio") as portal:
+        server = Server(folder, portal, config or Config())
+        stop, started = portal.call(_events)
+        future = portal.start_task_soon(server.run, stop, started)
+        portal.call(_wait_started, started)
+        try:
+            yield server
+        finally:
+            portal.call(stop.set)
+            future.result(timeout=20)
+
+
+async def _events() -> tuple[anyio.Event, anyio.Event]:
+    return anyio.Event(), anyio.Event()
+
+
+async def _wait_started(started: anyio.Event) -> None:
+    with anyio.fail_after(20):
+        await started.wait()
