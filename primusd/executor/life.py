@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import anyio
@@ -190,12 +190,15 @@ class Life:
         owner = (self._account.uid, self._account.gid)
         while True:
             try:
-                await lay_out(order.files, work, cache, self.head().fetch, owner=owner)
+                await lay_out(order.files, work, cache, self._fetch_blob, owner=owner)
             except UnreachableError as error:
                 log.warning("files.fetch_failed", text=str(error))
                 await anyio.sleep(FETCH_AGAIN_S)
             else:
                 return
+
+    def _fetch_blob(self, path: str) -> AsyncIterator[bytes]:
+        return self.head().fetch(f"{path}?job={self.bootstrap.attempt.job}")
 
     async def _open_feed(self, order: LaunchOrder) -> None:
         assert self._tasks is not None

@@ -174,7 +174,9 @@ class Attempts:
         await end_processes(directory, attempt)
         if attempt in self._known:
             exit_ = read_exit_record(directory.exit)
-            self._note(NodeAttempt(attempt, alive=False, exit=exit_))
+            holder = read_holder(directory.lock)
+            boot = holder.boot_id if holder is not None else ""
+            self._note(NodeAttempt(attempt, alive=False, exit=exit_, boot_id=boot))
 
     def _note(self, one: NodeAttempt) -> None:
         self._known[one.attempt] = one

@@ -36,6 +36,8 @@ class NodeAttempt(Struct, frozen=True, array_like=True):
     """From exit.json."""
     error: str = ""
     """Could not be forked: an ExecutorFailed, never permanent."""
+    boot_id: str = ""
+    """Of the boot in which its lock was last taken; "" not known."""
 
 
 class NodeReport(Struct, frozen=True, array_like=True, tag="nodeReport"):

@@ -30,8 +30,15 @@ from primusd.executor.protocol import (
     encode,
 )
 from primusd.job.ids import AttemptId
-from primusd.node.protocol import NodeAttempt, NodeHello, NodeOrders, NodeReport, NodeStart
-from primusd.node.protocol import NodeWelcome, decode_node_message
+from primusd.node.protocol import (
+    NodeAttempt,
+    NodeHello,
+    NodeOrders,
+    NodeReport,
+    NodeStart,
+    NodeWelcome,
+    decode_node_message,
+)
 from primusd.node.protocol import encode as encode_node
 
 CLUSTER = "cluster-1"

@@ -1,0 +1,232 @@
+"""The daemon's side of nodes: their connections, and what admission hears of them."""
+
+import anyio
+import msgspec
+import structlog
+from aiohttp import WSMsgType, web
+
+from primusd.api.live_values import LiveValues
+from primusd.clock import Clock
+from primusd.engine import Anew, Engine
+from primusd.errors import NotLeaderError
+from primusd.executor.protocol import MESSAGE_BYTES_MAX, SPEAKS, VERSION, Refused
+from primusd.job.admission_events import NodeSeen, NodeWentAway
+from primusd.job.phases import NodePhase
+from primusd.keys import is_key, node_key
+from primusd.launchers.local import LocalLauncher
+from primusd.node.protocol import (
+    DaemonToNodeMessage,
+    NodeHello,
+    NodeMessage,
+    NodeReport,
+    NodeWelcome,
+    decode_node_message,
+    encode,
+)
+from primusd.records import ADMISSION
+
+log = structlog.get_logger()
+
+AWAY_MS = 30_000
+LOOK_EVERY_S = 0.5
+HELLO_WITHIN_S = 10.0
+SEND_WITHIN_S = 10.0
+CLOSE_WITHIN_S = 1.0
+BUSY_RETRY_MS = 1_000
+
+
+class NodeSession:
+    """One node's connection."""
+
+    def __init__(self, hello: NodeHello) -> None:
+        self.hello = hello
+        self.counted = 0
+        self.is_closed = False
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        """Send the node its orders anew."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.is_closed = True
+        self._woken.set()
+
+    async def dirty(self) -> bool:
+        """Return once its orders have to be sent; False when it ends instead."""
+        await self._woken.wait()
+        self._woken = anyio.Event()
+        return not self.is_closed
+
+
+class NodeRegistry:
+    """Every node that is connected, and since when the others are not."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        launcher: LocalLauncher,
+        live: LiveValues,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        secret: bytes,
+    ) -> None:
+        self._engine = engine
+        self._launcher = launcher
+        self._live = live
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._secret = secret
+        self._gone_since: dict[str, int] = {}
+        engine.on_anew.append(self._begin_anew)
+
+    def is_connected(self, name: str) -> bool:
+        """Return whether a node is connected now."""
+        return self._launcher.is_connected(name)
+
+    def _begin_anew(self, why: Anew) -> None:
+        """Start the clock of every node that is not connected anew."""
+        now_ms = self._clock.boot_ms()
+        self._gone_since = {
+            name: now_ms
+            for name in self._engine.world.admission.nodes
+            if not self._launcher.is_connected(name)
+        }
+        if why is not Anew.STALL:
+            self._launcher.tell_again()
+
+    async def run(self) -> None:
+        """Tell admission of nodes that stay away, until cancelled."""
+        while True:
+            await anyio.sleep(LOOK_EVERY_S)
+            self.look()
+
+    def look(self) -> None:
+        """Propose that nodes without a connection for 30 s are away."""
+        now_ms = self._clock.boot_ms()
+        for name, since_ms in list(self._gone_since.items()):
+            node = self._engine.world.admission.nodes.get(name)
+            if node is None or node.launcher != self._launcher.name:
+                del self._gone_since[name]
+            elif now_ms - since_ms >= AWAY_MS:
+                if node.phase is NodePhase.AWAY:
+                    del self._gone_since[name]
+                else:
+                    self._engine.tell(ADMISSION, NodeWentAway(name), by="launcher:local")
+
+    async def connect(self, request: web.Request) -> web.WebSocketResponse:
+        """Serve one node's connection, until either side ends it."""
+        socket = web.WebSocketResponse(
+            max_msg_size=MESSAGE_BYTES_MAX, compress=False, timeout=CLOSE_WITHIN_S
+        )
+        await socket.prepare(request)
+        message: NodeMessage | None = None
+        with anyio.move_on_after(HELLO_WITHIN_S):
+            message = await receive(socket)
+        if isinstance(message, NodeHello):
+            answer = self._judge(request, message)
+            if await send(socket, answer):
+                if isinstance(answer, NodeWelcome):
+                    await self._serve(socket, NodeSession(message))
+                else:
+                    log.warning("node.refused", node=message.node, code=answer.code)
+        await socket.close()
+        return socket
+
+    def _judge(self, request: web.Request, hello: NodeHello) -> NodeWelcome | Refused:
+        shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if not is_key(shown, node_key(self._secret, hello.node)):
+            return Refused("badKey", f"the key is not that of {hello.node}")
+        if hello.cluster != self._cluster_id:
+            return Refused("wrongCluster", f"this is cluster {self._cluster_id}")
+        if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
+            return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
+        outage = self._engine.outage
+        if isinstance(outage, NotLeaderError):
+            return Refused("notLeader", outage.message)
+        if outage is not None:
+            return Refused("busy", outage.message, retry_ms=BUSY_RETRY_MS)
+        return NodeWelcome(VERSION)
+
+    async def _serve(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
+        hello = session.hello
+        self._launcher.connected(hello, session)
+        self._gone_since.pop(hello.node, None)
+        self._engine.tell(ADMISSION, seen(hello, self._launcher.name), by="launcher:local")
+        log.info("node.connected", node=hello.node, version=hello.version)
+        session.wake()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write, socket, session)
+            while True:
+                message = await receive(socket)
+                if not isinstance(message, NodeReport):
+                    break
+                self._take(session, message)
+            session.close()
+        if self._launcher.disconnected(hello.node, session):
+            self._gone_since[hello.node] = self._clock.boot_ms()
+            self._live.drop(hello.node)
+            log.warning("node.disconnected", node=hello.node)
+
+    def _take(self, session: NodeSession, report: NodeReport) -> None:
+        hello = session.hello
+        node = self._engine.world.admission.nodes.get(hello.node)
+        if node is None or node.phase is NodePhase.AWAY:
+            # What was told may not have been recorded.
+            self._engine.tell(ADMISSION, seen(hello, self._launcher.name), by="launcher:local")
+        self._launcher.reported(hello.node, report)
+        self._live.node_reported(hello.node, report, cpu_milli=hello.cpu_milli)
+        session.counted = report.seq
+        session.wake()
+
+    async def _write(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
+        while await session.dirty():
+            orders = self._launcher.orders(session.hello.node, session.counted)
+            if not await send(socket, orders):
+                break
+        await socket.close()
+
+
+def seen(hello: NodeHello, launcher: str) -> NodeSeen:
+    """Return what admission hears of a node's hello."""
+    return NodeSeen(
+        node=hello.node,
+        launcher=launcher,
+        boot_id=hello.boot_id,
+        version=hello.version,
+        cpu_milli=hello.cpu_milli,
+        memory_bytes=hello.memory_bytes,
+        gpu=len(hello.gpus),
+        first_port=hello.port_range[0],
+        last_port=hello.port_range[1],
+        labels=hello.labels,
+    )
+
+
+async def receive(socket: web.WebSocketResponse) -> NodeMessage | None:
+    """Return the next message; None when the connection ends, or nobody understands what came."""
+    message = await socket.receive()
+    if message.type is not WSMsgType.BINARY:
+        return None
+    try:
+        return decode_node_message(message.data)
+    except msgspec.DecodeError as error:
+        log.warning("node.undecodable", text=str(error))
+        return None
+
+
+async def send(socket: web.WebSocketResponse, message: DaemonToNodeMessage) -> bool:
+    """Send one message; False when the connection is gone, or nobody takes it."""
+    try:
+        with anyio.fail_after(SEND_WITHIN_S):
+            await socket.send_bytes(encode(message))
+    except (ConnectionError, TimeoutError):
+        return False
+    return True
+
+
+def add_node_routes(app: web.Application, registry: NodeRegistry) -> None:
+    """Serve nodes; before the application starts."""
+    app.router.add_get("/node/v1/connect", registry.connect)

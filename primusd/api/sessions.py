@@ -1,0 +1,245 @@
+"""Open connections of executors: what each was told, and who is to be told anew after a step."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import anyio
+
+from primusd.core import World
+from primusd.datafeed.model import Stream, reader_of
+from primusd.datafeed.orders import feed_orders
+from primusd.datafeed.protocol import FeedOrders
+from primusd.executor.protocol import Answer, Ask, Orders, Report
+from primusd.job.ids import AttemptId
+from primusd.job.model import CHUNK_REPLICAS, Job, find_attempt
+from primusd.job.run_order import run_order
+from primusd.job.spec import stream_of
+from primusd.subscription import Published
+
+ChunkKey = tuple[str, str, int]
+"""Job, role, number of the chunk."""
+KeyT = TypeVar("KeyT")
+
+
+class Session:
+    """One executor's connection.
+
+    Attributes:
+        counted: The newest report that is durable and counted in.
+        newest: The newest report, None before the first.
+        is_dirty: What should be so has changed, or a report waits for its answer.
+    """
+
+    def __init__(self, attempt: AttemptId, incarnation: str, streams: tuple[str, ...]) -> None:
+        self.attempt = attempt
+        self.incarnation = incarnation
+        self.streams = streams
+        """Names of the stream machines that it reads."""
+        self.counted = 0
+        self.newest: Report | None = None
+        self.is_dirty = False
+        self.is_closed = False
+        self._woken = anyio.Event()
+        self._asks: dict[int, tuple[Ask, anyio.Event]] = {}
+        self._answers: dict[int, Answer] = {}
+
+    @property
+    def chunk(self) -> ChunkKey:
+        """Where the attempt's replica lies in its job."""
+        return self.attempt.job, self.attempt.role, self.attempt.index // CHUNK_REPLICAS
+
+    def wake(self) -> None:
+        """Let its orders be sent."""
+        self.is_dirty = True
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let it end."""
+        self.is_closed = True
+        self._woken.set()
+        for _, answered in self._asks.values():
+            answered.set()
+
+    async def dirty(self) -> bool:
+        """Return once its orders have to be sent; False when it ends instead."""
+        await self._woken.wait()
+        self._woken = anyio.Event()
+        if self.is_closed:
+            return False
+        self.is_dirty = False
+        return True
+
+    def ask(self, ask: Ask) -> anyio.Event:
+        """Put a question into the orders; the event is set when it is answered or never will be."""
+        answered = anyio.Event()
+        self._asks[ask.id] = (ask, answered)
+        self.wake()
+        return answered
+
+    def forget(self, ask_id: int) -> Answer | None:
+        """Take the question out of the orders and return its answer, None when there is none."""
+        self._asks.pop(ask_id, None)
+        return self._answers.pop(ask_id, None)
+
+    def answered(self, answers: tuple[Answer, ...]) -> None:
+        """Take what a report answers."""
+        for answer in answers:
+            if answer.id in self._asks:
+                self._answers[answer.id] = answer
+                self._asks[answer.id][1].set()
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """Questions without an answer yet."""
+        return tuple(ask for ask, answered in self._asks.values() if not answered.is_set())
+
+
+class Sessions:
+    """All sessions, found by attempt, by chunk of their job and by stream."""
+
+    def __init__(self) -> None:
+        self.by_attempt: dict[AttemptId, Session] = {}
+        self._by_chunk: dict[ChunkKey, set[Session]] = {}
+        self._by_stream: dict[str, set[Session]] = {}
+
+    def add(self, session: Session) -> None:
+        """Take a session in; an older one of the attempt is closed."""
+        older = self.by_attempt.get(session.attempt)
+        if older is not None:
+            self.remove(older)
+            older.close()
+        self.by_attempt[session.attempt] = session
+        self._by_chunk.setdefault(session.chunk, set()).add(session)
+        for stream in session.streams:
+            self._by_stream.setdefault(f"{session.attempt.job}/{stream}", set()).add(session)
+
+    def remove(self, session: Session) -> None:
+        """Let go of a session."""
+        if self.by_attempt.get(session.attempt) is not session:
+            return
+        del self.by_attempt[session.attempt]
+        _discard(self._by_chunk, session.chunk, session)
+        for stream in session.streams:
+            _discard(self._by_stream, f"{session.attempt.job}/{stream}", session)
+
+    def wake_all(self) -> None:
+        """Send every orders anew."""
+        for session in self.by_attempt.values():
+            session.wake()
+
+    def wake_changed(self, published: Published) -> None:
+        """Wake the sessions whose orders a step may have changed, and no other."""
+        for machine in published.touched:
+            for session in self._changed(machine, published):
+                session.wake()
+
+    def _changed(self, machine: str, published: Published) -> Iterator[Session]:
+        uid, _, stream = machine.partition("/")
+        if not uid:
+            return
+        if stream:
+            yield from self._readers_changed(machine, published)
+            return
+        before, after = published.before.jobs.get(uid), published.after.jobs.get(uid)
+        if before is not after:
+            yield from self._attempts_changed(uid, before, after)
+
+    def _attempts_changed(
+        self, uid: str, before: Job | None, after: Job | None
+    ) -> Iterator[Session]:
+        is_whole = before is None or after is None or before.peers != after.peers
+        for key, sessions in list(self._by_chunk.items()):
+            if key[0] == uid and (is_whole or _chunk(before, key) is not _chunk(after, key)):
+                yield from list(sessions)
+
+    def _readers_changed(self, machine: str, published: Published) -> Iterator[Session]:
+        sessions = self._by_stream.get(machine, ())
+        before = published.before.streams.get(machine)
+        after = published.after.streams.get(machine)
+        if before is None or after is None or _head(before) != _head(after):
+            yield from list(sessions)
+            return
+        for session in list(sessions):
+            old, new = reader_of(before, session.attempt), reader_of(after, session.attempt)
+            if old is not new:
+                yield session
+
+
+def _discard(index: dict[KeyT, set[Session]], key: KeyT, session: Session) -> None:
+    sessions = index.get(key, set())
+    sessions.discard(session)
+    if not sessions:
+        index.pop(key, None)
+
+
+def _chunk(job: Job | None, key: ChunkKey) -> object:
+    role = job.roles.get(key[1]) if job is not None else None
+    if role is None or key[2] >= len(role.chunks):
+        return None
+    return role.chunks[key[2]]
+
+
+def _head(stream: Stream) -> tuple[object, ...]:
+    """Return what of a stream every reader's orders depend on."""
+    return stream.phase, stream.is_paused
+
+
+def streams_read(job: Job, role: str) -> tuple[str, ...]:
+    """Return the names of the stream machines that a role reads."""
+    if role not in job.spec.roles:
+        return ()
+    return tuple(stream_of(role, reading) for reading in job.spec.roles[role].data)
+
+
+def compose(
+    world: World,
+    session: Session,
+    *,
+    term: int,
+    revision: int,
+    at_ms: int,
+    beat_ms: int,
+    ttl_ms: int,
+    heads: tuple[str, ...],
+) -> Orders | None:
+    """Return all that should be so beside a trainer; None when its job is not known any more.
+
+    Args:
+        world: As of `revision`.
+        session: Of the executor.
+        term: Of this leadership.
+        revision: Of the newest entry.
+        at_ms: Journal time now.
+        beat_ms: The pulse to ask for.
+        ttl_ms: How long leases last without a report.
+        heads: Addresses of this daemon.
+    """
+    job = world.jobs.get(session.attempt.job)
+    if job is None:
+        return None
+    run = run_order(job, session.attempt, at_ms)
+    report = session.newest
+    return Orders(
+        report=session.counted,
+        revision=revision,
+        term=term,
+        run=run,
+        exit_recorded=report is not None and report.exit is not None and _is_recorded(job, session),
+        beat_ms=beat_ms,
+        ttl_ms=ttl_ms,
+        heads=heads,
+        feeds=tuple(_feeds(world, session)),
+        asks=session.asks,
+    )
+
+
+def _is_recorded(job: Job, session: Session) -> bool:
+    found = find_attempt(job, session.attempt)
+    return found is None or found.outcome is not None
+
+
+def _feeds(world: World, session: Session) -> Iterator[FeedOrders]:
+    for name in session.streams:
+        stream = world.streams.get(f"{session.attempt.job}/{name}")
+        if stream is not None:
+            yield feed_orders(stream, session.attempt, session.incarnation)
