@@ -3,6 +3,8 @@
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,8 @@ from primusd.executor.processes import boot_id, is_process, signal_process, star
 
 BOOTSTRAP_FILE = "node.json"
 LOCK_FILE = "node.lock"
+LOG_FILE = "node.log"
+LOG_BYTES_MAX = 16 << 20
 
 
 class NodeBootstrap(Struct, frozen=True):
@@ -25,6 +29,18 @@ class NodeBootstrap(Struct, frozen=True):
     heads: tuple[str, ...]
     key: str
     ca: str | None = None
+
+
+def write_bootstrap(state: Path, bootstrap: NodeBootstrap) -> Path:
+    """Write the file by which the node of this host finds its daemon; return where it is."""
+    path = state / BOOTSTRAP_FILE
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(bootstrap))
+    part.rename(path)
+    return path
 
 
 def read_bootstrap(path: Path) -> NodeBootstrap:
@@ -56,6 +72,31 @@ def node_holder(state: Path) -> Holder | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def start_detached(state: Path, arguments: tuple[str, ...] = ()) -> int:
+    """Start a node that outlives this process; return its pid.
+
+    Args:
+        state: Its state directory; its log goes to `node.log` there.
+        arguments: Further flags of `primusd node`.
+    """
+    command = (sys.executable, "-m", "primusd", "node", "--state-dir", str(state), *arguments)
+    path = state / LOG_FILE
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))
+    with path.open("ab") as log_file:
+        process = subprocess.Popen(  # noqa: S603 ourselves
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            start_new_session=True,
+            cwd=state,
+        )
+    # It is never waited for here; `Popen` would warn of that.
+    process.returncode = 0
+    return process.pid
 
 
 def end_node(state: Path) -> bool:
