@@ -204,11 +204,12 @@ class Life:
         assert self._tasks is not None
         if self.feed is None:
             feed = FeedServer(
-                order.feeds, directory=self.directory.path, attempt=self.bootstrap.attempt
+                order.feeds,
+                directory=self.directory.path,
+                attempt=self.bootstrap.attempt,
+                owner=(self._account.uid, self._account.gid),
             )
             await self._tasks.start(feed.run)
-            if self._account.uid >= 0:
-                os.chown(self.directory.socket, self._account.uid, self._account.gid)
             self.feed = feed
 
     # The start.

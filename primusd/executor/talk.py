@@ -1,13 +1,13 @@
 """The executor's conversation: dials head after head, reports, takes orders, never gives up."""
 
 import random
-import time
 
 import anyio
 import msgspec
 import structlog
 
 from primusd import __version__
+from primusd.datafeed.server import boot_clock
 from primusd.executor import machine
 from primusd.executor.connection import Connection, UnreachableError
 from primusd.executor.life import Life
@@ -26,6 +26,8 @@ from primusd.executor.reporting import Watched, answer, compose, watched
 log = structlog.get_logger()
 
 PATH = "/executor/v1/connect"
+NEVER_SENT = -1.0
+"""Orders that name no report of this connection renew no lease."""
 
 
 async def talk(life: Life) -> None:
@@ -118,7 +120,7 @@ class _Talk:
 
     def _follow(self, orders: Orders) -> None:
         life = self._life
-        life.ordered(orders, self._sent_at.get(orders.report, 0.0))
+        life.ordered(orders, self._sent_at.get(orders.report, NEVER_SENT))
         for seq in [seq for seq in self._sent_at if seq < orders.report]:
             del self._sent_at[seq]
         wanted = {ask.id for ask in orders.asks}
@@ -160,5 +162,5 @@ class _Talk:
         )
         self._feed_changed = False
         self._said = watched(life.state, facts, tuple(self._answers))
-        self._sent_at[life.state.link.seq] = time.monotonic()
+        self._sent_at[life.state.link.seq] = boot_clock()
         await connection.send(encode(compose(life.state, facts)))
