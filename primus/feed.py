@@ -168,7 +168,7 @@ def dataset(
 
     Examples:
         >>> import pathlib, primus
-        >>> _ = pathlib.Path("rows.txt").write_text("one\\ntwo\nthree\n")
+        >>> _ = pathlib.Path("rows.txt").write_text("one\ntwo\nthree\n")
         >>> for batch in primus.dataset("./rows.txt", batch_rows=2):
         ...     print(batch.epoch, batch["line"])
         0 [b'one' b'two']

@@ -23,6 +23,7 @@ from primusd.datafeed.reader import Gap, StreamReader
 PIPE_BYTES = 1 << 20
 CHILD_BUFFER_BYTES = 1 << 20
 SPLICE_BYTES = 1 << 20
+LOOK_FIRST_S = 0.002
 LOOK_EVERY_S = 0.05
 ALLOWANCE_MIN_S = 1.0
 ALLOWANCE_MAX_S = 600.0
@@ -34,7 +35,7 @@ class PipeDelivery:
     def __init__(self, desk: Desk, reader: StreamReader) -> None:
         self._desk = desk
         self._reader = reader
-        self.read_end, self._write_end = os.pipe2(os.O_CLOEXEC)
+        self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC)
         self._inode = os.fstat(self._write_end).st_ino
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         os.set_blocking(self._write_end, False)
@@ -52,6 +53,12 @@ class PipeDelivery:
         self._is_finished = False
         self._is_broken = False
         self._is_closed = False
+
+    def hand_over(self) -> int:
+        """Return the read end, which is the caller's from now on."""
+        read_end, self._read_end = self._read_end, -1
+        assert read_end >= 0, "one pipe feeds one trainer"
+        return read_end
 
     def started(self, pid: int) -> None:
         """Note the trainer; with the lock held."""
@@ -82,7 +89,10 @@ class PipeDelivery:
     def close(self) -> None:
         """End the writing thread; with the lock held."""
         self._is_closed = True
-        os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+        if self._read_end >= 0:
+            os.close(self.hand_over())
         self._desk.changed.notify_all()
 
     def write(self) -> None:
@@ -94,7 +104,8 @@ class PipeDelivery:
         finally:
             with self._desk.changed:
                 self._close_write_end()
-            os.close(self._wake)
+                os.close(self._wake)
+                self._wake = -1
 
     # What is taken.
 
@@ -146,8 +157,12 @@ class PipeDelivery:
                     self._close_write_end()
                 self.look()
                 self._desk.changed.notify_all()
-                self._desk.changed.wait(LOOK_EVERY_S if len(state.flights) else None)
+                self._desk.changed.wait(self._look_after_s() if len(state.flights) else None)
             return None
+
+    def _look_after_s(self) -> float:
+        """Return when to look next: soon after the last write, then less and less often."""
+        return min(LOOK_EVERY_S, LOOK_FIRST_S + (self._desk.clock() - self._wrote_at) / 4)
 
     def _close_write_end(self) -> None:
         if self._write_end >= 0:

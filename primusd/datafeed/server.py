@@ -207,9 +207,9 @@ class FeedServer:
     def stdin_for_trainer(self) -> int | None:
         """Return the read end of the pipe that feeds the trainer; None when its feed is no pipe.
 
-        The caller closes it once the trainer has it.
+        It is the caller's, who closes it once the trainer has it.
         """
-        return None if self._pipe is None else self._pipe.read_end
+        return None if self._pipe is None else self._pipe.hand_over()
 
     def trainer_started(self, pid: int) -> None:
         """Note the trainer's process; from now on a pipe is filled."""
