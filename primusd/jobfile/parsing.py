@@ -17,6 +17,7 @@ from primusd.jobfile.document import (
     assemble,
     leaves,
     node_of,
+    printable,
     show_path,
     show_value,
 )
@@ -72,7 +73,7 @@ def parse(
     """
     assignments, values = read_sets(sets)
     variables = Variables(values)
-    document = read_document(data, filename=filename, variables=variables)
+    document = read_document(data, filename=printable(filename), variables=variables)
     unused = sorted(set(values) - variables.used)
     return _parsed(document, assignments, context, unused)
 
@@ -86,7 +87,7 @@ def parse_document(
 ) -> Parsed:
     """Return what a decoded document asks for; see `parse`."""
     assignments, values = read_sets(sets)
-    read = assemble(node_of(document), filename or "job")
+    read = assemble(node_of(document), printable(filename) or "job")
     return _parsed(read, assignments, context, sorted(values))
 
 
@@ -127,7 +128,10 @@ def _parsed(
     return Parsed(
         spec,
         given or _origins(document, findings, spec, context, is_converted=converted is not None),
-        (*(f"{show_path(note.path)}: {note.text}" for note in notes), *findings.warnings),
+        (
+            *(f"{show_path(note.path)}: {printable(note.text)}" for note in notes),
+            *findings.warnings,
+        ),
     )
 
 
@@ -171,7 +175,7 @@ def _problems(document: Document, converted: Converted) -> list[Problem]:
         Problem(
             show_path(wrong.path),
             at=document.at(wrong.path),
-            found=wrong.found,
+            found=printable(wrong.found),
             allowed=wrong.allowed,
             hint=wrong.hint,
         )

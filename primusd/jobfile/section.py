@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeGuard
 
 from primusd.errors import Problem
-from primusd.jobfile.document import Document, Path, show_path, show_value
+from primusd.jobfile.document import Document, Path, printable, show_path, show_value
 from primusd.jobfile.reading import unset_variable
 from primusd.units import UnitError, parse_bytes, parse_duration_ms
 
@@ -35,9 +35,9 @@ class Findings:
         problem = Problem(
             self.document.name(path),
             at=self.document.at(path, of_key=of_key),
-            found=found,
-            allowed=allowed,
-            hint=hint,
+            found=printable(found),
+            allowed=_printable(allowed),
+            hint=printable(hint),
         )
         place = self.document.places.get(path)
         order = (place.line, place.column) if place else (0, 0)
@@ -46,7 +46,7 @@ class Findings:
     def warn(self, path: Path, text: str) -> None:
         """Note something that is no error, with its path."""
         path = self.written(path)
-        warning = f"{self.document.name(path)}: {text}"
+        warning = f"{self.document.name(path)}: {printable(text)}"
         if warning not in self.warnings:
             self.warnings.append(warning)
 
@@ -238,6 +238,13 @@ def nearest(word: str, names: Iterable[str]) -> str:
     simple = word.replace("_", "").replace("-", "").lower()
     close = difflib.get_close_matches(simple, folded, n=1, cutoff=0.6)
     return f"did you mean {folded[close[0]]}?" if close else ""
+
+
+def _printable(allowed: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return what is allowed so that a terminal can show it: names come from the file too."""
+    if isinstance(allowed, str):
+        return printable(allowed)
+    return tuple(printable(one) for one in allowed)
 
 
 def quote_hint(value: object) -> str:

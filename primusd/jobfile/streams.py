@@ -88,7 +88,7 @@ def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
         source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
         if source.has("files"):
             found.append(Source(_files(source, base_dir)))
-        elif source.fields and not source.has("kafka"):
+        elif source.is_mapping and not source.has("kafka"):
             section.findings.add(source.path, hint="files is missing: a path, a folder or a glob")
     return tuple(found)
 

@@ -95,3 +95,21 @@ def test_a_relative_path_with_blanks_is_made_absolute_below_a_folder_with_blanks
     spec = parse_document(document, context=ParseContext(base_dir="/home/ann/my jobs")).spec
 
     assert spec.data["rows"].sources[0].files == "/home/ann/my jobs/my data/*.txt"
+
+
+@pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
+def test_a_nasty_text_in_an_original_file_keeps_notes_on_one_line_c76(text: str) -> None:
+    role = {"roleName": "w_x", "num": 1, "command": text, "successPercent": 100, text: 1}
+
+    parsed = parse_document({"name": f"x{text}", "role": [role], "files": [f"a#{text}"]})
+
+    assert all(warning.isprintable() for warning in parsed.warnings)
+    assert next(iter(parsed.spec.roles.values())).command == ("bash", "-c", text)
+
+
+def test_a_file_of_a_nasty_name_is_named_on_one_line_c76() -> None:
+    with pytest.raises(PrimusdError) as caught:
+        parse(b"name: [", filename="two\nlines.yaml")
+
+    assert caught.value.message.startswith("two\\nlines.yaml:")
+    assert caught.value.message.isprintable()
