@@ -191,9 +191,10 @@ def _lose(draft: StreamDraft, reader: ReaderState) -> None:
 def _repeatable(stream: Stream, reader: ReaderState, lease: LeaseState) -> int:
     """Return how many positions of a lost lease its trainer may have taken unheard, at most."""
     rest = lease.hi - lease.position
-    if reader.per_s == 0:
-        return rest if lease.hi != OPEN_END else 0
-    return min(rest, reader.per_s * stream.spec.window_ms // 1000)
+    if reader.per_s:
+        return min(rest, reader.per_s * stream.spec.window_ms // 1000)
+    # Nobody knows how many rows an unopened unit has; hardly more than bytes.
+    return rest if lease.hi != OPEN_END else stream.units[lease.unit].unit.byte_count
 
 
 def _learn(draft: StreamDraft, attempt: AttemptId, found: UnitMap) -> None:
