@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,21 +15,6 @@ FUNCTION_LINES_MAX = 60
 PRODUCT = ("primusd", "primus")
 PROGRAMS = ("examples", "bench")
 
-# Same events in, same state and plan out: no clock, no IO, no randomness, no await.
-PURE = (
-    "primusd/job",
-    "primusd/core.py",
-    "primusd/records.py",
-    "primusd/datafeed/events.py",
-    "primusd/datafeed/ledger.py",
-    "primusd/datafeed/model.py",
-    "primusd/datafeed/protocol.py",
-    "primusd/datafeed/splitting.py",
-    "primusd/datafeed/tasks.py",
-    "primusd/executor/protocol.py",
-    "primusd/node/protocol.py",
-    "primusd/views",
-)
 IMPURE_CALLS = {"open", "print", "input"}
 
 # Each third-party client is known to one module.
@@ -51,6 +37,23 @@ def python_files(*folders: str) -> list[Path]:
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def contract(name: str) -> dict[str, list[str]]:
+    """Return a contract of import-linter, which has the only list of layers and pure modules."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    return next(found for found in contracts if found["name"] == name)
+
+
+def pure_files() -> list[Path]:
+    """Return the modules that are pure: same events in, same state and plan out."""
+    modules = contract("The core knows no clock, no randomness, no IO")["source_modules"]
+    return [
+        path
+        for path in python_files("primusd")
+        if any(f"{module_name(path)}.".startswith(f"{module}.") for module in modules)
+    ]
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -118,7 +121,7 @@ def impurities(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             yield node.lineno, "async"
-        elif isinstance(node, ast.Global | ast.Nonlocal):
+        elif isinstance(node, ast.Global):
             yield node.lineno, "global state"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPURE_CALLS:
             yield node.lineno, ast.unparse(node.func)
@@ -138,8 +141,7 @@ def impurities(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def test_the_core_has_no_await_no_global_and_no_mutable_default() -> None:
     found = [
         f"{name_of(path)}:{line} {what}"
-        for path in python_files("primusd")
-        if is_within(path, PURE)
+        for path in pure_files()
         for line, what in impurities(tree_of(path))
     ]
 
@@ -150,9 +152,7 @@ def test_values_of_the_core_hold_nothing_that_can_change() -> None:
     """Fields of Structs are tuples, frozensets and Mappings, never list, dict or set."""
     mutable = re.compile(r"\b(list|dict|set|bytearray|defaultdict|deque)\b")
     found = []
-    for path in python_files("primusd"):
-        if not is_within(path, PURE):
-            continue
+    for path in pure_files():
         for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.ClassDef):
                 continue
@@ -209,6 +209,21 @@ def test_every_module_is_imported_by_another() -> None:
 
 def module_name(path: Path) -> str:
     return name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_every_module_stands_in_a_layer() -> None:
+    """The contract of import-linter says nothing of a module that it does not name."""
+    layers = contract("Imports point down")["layers"]
+    named = {part for layer in layers for part in re.findall(r"[a-z_][a-z_.]*", layer)}
+    homeless = []
+    for path in python_files("primusd"):
+        name = module_name(path).removeprefix("primusd").removeprefix(".")
+        parts = name.split(".")
+        known = any(".".join(parts[:length]) in named for length in range(1, len(parts) + 1))
+        if path.name != "__init__.py" and not known:
+            homeless.append(name)
+
+    assert homeless == []
 
 
 def test_exceptions_end_in_error() -> None:
