@@ -11,6 +11,7 @@ from primusd.api.auth import Access
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.engine import Engine
+from primusd.errors import NotFoundError
 from primusd.executor.protocol import Answer
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
@@ -24,17 +25,25 @@ class AskExecutor(Protocol):
     """How a live executor is asked for stacks or for a part of its logs."""
 
     async def __call__(
-        self, attempt: AttemptId, kind: str, path: str = "", offset: int = 0, byte_count: int = 0
+        self, attempt: AttemptId, kind: str, *, path: str = "", offset: int = 0, byte_count: int = 0
     ) -> Answer:
-        """Return what it answered; `error` when it cannot, or is not connected."""
+        """Return what it answered; `error` says why it cannot.
+
+        Raises:
+            NotFoundError: It is not connected, or did not answer in time.
+        """
         ...
 
 
 async def ask_nobody(
-    attempt: AttemptId, kind: str, path: str = "", offset: int = 0, byte_count: int = 0
+    attempt: AttemptId, kind: str, *, path: str = "", offset: int = 0, byte_count: int = 0
 ) -> Answer:
-    """Answer for a daemon that has no executors."""
-    return Answer(0, b"", end=True, error="its executor is not connected")
+    """Answer for a daemon that has no executors.
+
+    Raises:
+        NotFoundError: Always.
+    """
+    raise NotFoundError(f"the executor of {attempt.label} is not connected")
 
 
 class Context(Struct, frozen=True):

@@ -13,12 +13,20 @@ _OFFSET, _AT = 0, 1
 class TimeIndex:
     """The index of one stream, read where it is needed: it may be long."""
 
-    def __init__(self, directory: Path, stream: str) -> None:
-        """Open the index; one that is not there is empty."""
+    def __init__(self, directory: Path | None, stream: str) -> None:
+        """Open the index; one that is not there is empty.
+
+        Args:
+            directory: Of the attempt; None makes an empty index.
+            stream: `stdout` or `stderr`.
+        """
+        self._file = -1
+        if directory is None:
+            return
         try:
             self._file = os.open(directory / f"{stream}.index", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            self._file = -1
+            return
 
     def __enter__(self) -> Self:
         return self

@@ -8,11 +8,12 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
 from primusd.api.log_index import TimeIndex
-from primusd.executor.logs import STREAMS, read_log
+from primusd.executor.logs import STREAMS, Piece, read_log
 from primusd.job.ids import parse_replica
 
 READ_BYTES = 256 << 10
@@ -46,34 +47,66 @@ class Wanted(Struct, frozen=True):
     stream: str = ""
 
 
+class LogReader(Protocol):
+    """Where the bytes of one stream come from."""
+
+    def read(self, offset: int, byte_count: int) -> Piece:
+        """Return what is there from an offset on; empty: nothing more yet.
+
+        Raises:
+            OSError: Nothing can be read.
+        """
+        ...
+
+    def times(self) -> TimeIndex:
+        """Return when which byte came."""
+        ...
+
+
+class FileReader:
+    """A stream whose files are on this host."""
+
+    def __init__(self, directory: Path, stream: str) -> None:
+        self._directory = directory
+        self._stream = stream
+
+    def read(self, offset: int, byte_count: int) -> Piece:
+        """Return what the files hold."""
+        return read_log(self._directory, self._stream, offset, byte_count)
+
+    def times(self) -> TimeIndex:
+        """Return the index beside the files."""
+        return TimeIndex(self._directory, self._stream)
+
+
 class Source:
     """One stream of one attempt."""
 
     def __init__(
-        self, directory: Path, replica: str, attempt: int, stream: str, *, since_ms: int = 0
+        self, reader: LogReader, replica: str, attempt: int, stream: str, *, since_ms: int = 0
     ) -> None:
         self.replica = replica
         self.attempt = attempt
         self.stream = stream
         self.pending: deque[LogLine] = deque()
-        self._directory = directory
+        self._reader = reader
         self._rest = b""
         self._position = 0
         if since_ms:
-            with TimeIndex(directory, stream) as index:
+            with reader.times() as index:
                 found = index.offset_since(since_ms)
             self._position = found if found >= 0 else self._end()
 
     def _end(self) -> int:
         try:
-            return read_log(self._directory, self.stream, 0, 0).size
+            return self._reader.read(0, 0).size
         except OSError:
             return 0
 
     def fill(self) -> bool:
         """Read on, if something is there; True when something was."""
         try:
-            piece = read_log(self._directory, self.stream, self._position, READ_BYTES)
+            piece = self._reader.read(self._position, READ_BYTES)
         except OSError:
             return False
         if piece.offset > self._position:
@@ -103,7 +136,7 @@ class Source:
         self._add(begin, whole)
 
     def _add(self, begin: int, lines: Iterable[bytes]) -> None:
-        with TimeIndex(self._directory, self.stream) as index:
+        with self._reader.times() as index:
             for line in lines:
                 self.pending.append(self._line(index.at_ms(begin), begin, data=line))
                 begin += len(line)
@@ -116,7 +149,7 @@ class Source:
         end = self._end()
         begin = max(self._position, end - TAIL_BYTES_MAX)
         try:
-            data = read_log(self._directory, self.stream, begin, end - begin).data
+            data = self._reader.read(begin, end - begin).data
         except OSError:
             return
         place = len(data) - (1 if data.endswith(b"\n") else 0)
@@ -197,15 +230,22 @@ class LogMerge:
         if source.pending:
             heapq.heappush(heap, (source.pending[0], source))
 
+    def add(self, reader: LogReader, replica: str, attempt: int, stream: str) -> None:
+        """Read one more stream."""
+        source = Source(reader, replica, attempt, stream, since_ms=self._since_ms)
+        self._sources[replica, attempt, stream] = source
+
+    def is_read(self, replica: str, attempt: int, stream: str) -> bool:
+        """Return whether a stream is among those that are read."""
+        return (replica, attempt, stream) in self._sources
+
     def _discover(self) -> None:
         """Open what has come since."""
         for replica, attempt, directory in self._attempts():
             for stream in STREAMS:
                 key = (replica, attempt, stream)
                 if key not in self._sources and self._wanted.stream in ("", stream):
-                    self._sources[key] = Source(
-                        directory, replica, attempt, stream, since_ms=self._since_ms
-                    )
+                    self.add(FileReader(directory, stream), *key)
 
     def _attempts(self) -> Iterator[tuple[str, int, Path]]:
         try:

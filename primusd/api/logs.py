@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from primusd.api.asking import choice, context_of, find_job, flag, number
 from primusd.api.context import Context
 from primusd.api.log_merge import LogLine, LogMerge, Wanted
+from primusd.api.log_remote import RemoteLogs
 from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S
 from primusd.errors import MalformedError, NotFoundError, Problem
 from primusd.executor.logs import STREAMS
@@ -42,12 +43,12 @@ class Record(Struct, frozen=True):
 async def read_logs(request: web.Request) -> web.StreamResponse:
     """Show what the trainers of a job wrote, and follow it if asked to."""
     context, job = context_of(request), find_job(request)
-    merge = LogMerge(
-        context.state / "jobs" / job.uid,
-        _wanted(request, job),
-        since_ms=_since(request, context.clock.wall_ms()),
-        tail=number(request, "tail", -1, low=-1, high=TAIL_LINES_MAX),
-    )
+    wanted = _wanted(request, job)
+    tail = number(request, "tail", -1, low=-1, high=TAIL_LINES_MAX)
+    since_ms = _since(request, context.clock.wall_ms())
+    merge = LogMerge(context.state / "jobs" / job.uid, wanted, since_ms=since_ms, tail=tail)
+    remote = RemoteLogs(context, merge, wanted, tails=tail >= 0)
+    follows = flag(request, "follow")
     is_ndjson = NDJSON in request.headers.get("Accept", "")
     response = web.StreamResponse(
         headers={
@@ -59,7 +60,7 @@ async def read_logs(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     encoder = _Encoder() if is_ndjson else None
     try:
-        async for lines in _followed(context, job.uid, merge, follows=flag(request, "follow")):
+        async for lines in _followed(context, job.uid, merge, remote, follows=follows):
             data = encoder.encode(lines) if encoder else b"".join(map(_raw, lines))
             with anyio.fail_after(WRITE_TIMEOUT_S):
                 await response.write(data)
@@ -71,12 +72,14 @@ async def read_logs(request: web.Request) -> web.StreamResponse:
 
 
 async def _followed(
-    context: Context, uid: str, merge: LogMerge, *, follows: bool
+    context: Context, uid: str, merge: LogMerge, remote: RemoteLogs, *, follows: bool
 ) -> AsyncIterator[list[LogLine]]:
     """Yield lines as they come; ends with the job, or at once when nobody follows."""
     while True:
         job = context.engine.world.jobs.get(uid)
         is_over = not follows or job is None or job.is_final
+        if job is not None and not job.is_final:
+            await remote.poll(job)
         lines = await anyio.to_thread.run_sync(_polled, merge, is_over)
         if lines:
             yield lines

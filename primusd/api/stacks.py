@@ -1,16 +1,12 @@
 """What every thread of a trainer does now: asked of its executor, which answers with its report."""
 
-import anyio
 from aiohttp import web
 
 from primusd.api.asking import context_of, find_job
 from primusd.api.replicas import named_replica
-from primusd.errors import NotFoundError, PhaseConflictError, StoreUnavailableError
+from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job.ids import AttemptId
 from primusd.job.phases import AttemptPhase
-
-ANSWER_TIMEOUT_S = 15.0
-"""Several beats of an executor."""
 
 
 async def read_stacks(request: web.Request) -> web.Response:
@@ -23,13 +19,7 @@ async def read_stacks(request: web.Request) -> web.Response:
         phase = newest.phase.value if newest is not None else replica.phase.value
         raise PhaseConflictError(f"{name} has no trainer that runs", phase=phase, event="Ask")
     attempt = AttemptId(job.uid, role.name, replica.index, newest.number)
-    try:
-        with anyio.fail_after(ANSWER_TIMEOUT_S):
-            answer = await context.ask(attempt, "stacks")
-    except TimeoutError as error:
-        raise StoreUnavailableError(
-            f"the executor of {name} does not answer", hint="try again, or look at describe"
-        ) from error
+    answer = await context.ask(attempt, "stacks")
     if answer.error:
         raise NotFoundError(f"{name}: {answer.error}")
     return web.Response(body=answer.data, content_type="text/plain", charset="utf-8")

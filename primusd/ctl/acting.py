@@ -9,7 +9,7 @@ from primusd.ctl.client import Json, job_path
 from primusd.ctl.documents import mapping, text
 from primusd.ctl.failures import OK, USAGE, CtlError
 from primusd.ctl.reading import jobs_path, pages
-from primusd.ctl.submitting import wait_for_verdict
+from primusd.ctl.verdicts import wait_for_verdict
 
 _FORMS = ("table", "json", "yaml", "name")
 LIVE_PHASES = "Queued,Starting,Running,Draining,Stopping,Suspended"
@@ -105,7 +105,7 @@ def delete(call: Call, names: tuple[str, ...]) -> None:
 @shared_options
 @pass_call
 def stacks(call: Call, name: str, replica: str) -> None:
-    """Show what every thread of a trainer does now."""
+    """Show what every thread of a trainer is doing now."""
     namespace, job_name = call.job(name)
     for part in call.client.parts(job_path(namespace, job_name, "replicas", replica, "stacks")):
         sys.stdout.buffer.write(part)

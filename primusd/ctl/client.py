@@ -249,7 +249,7 @@ def _raise_problem(response: HTTPResponse) -> None:
     try:
         problem = _document(text)
     except ValueError:
-        problem = {"title": text.decode(errors="replace").strip()[:200]}
+        problem = {"hint": "what stands in the daemon's log"}
     if not problem.get("title"):
         problem["title"] = f"the daemon answered {response.status} {response.reason}"
     raise ApiError(response.status, problem)

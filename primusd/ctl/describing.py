@@ -6,7 +6,7 @@ from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.output import Printer, grouped, local_time, printable, short_duration
-from primusd.ctl.reading import done_fraction
+from primusd.ctl.reading import REPLICA_HEADER, done_fraction, replica_row
 
 EVENTS_SHOWN = "20"
 REPLICAS_SHOWN = "50"
@@ -142,36 +142,10 @@ def stream_row(name: str, stream: Json) -> list[object]:
 
 def _replicas(printer: Printer, replicas: Json) -> None:
     printer.line()
-    header = ("REPLICA", "PHASE", "ATTEMPT", "STATE", "NODE", "SINCE", "LAST END")
-    rows = []
-    for replica in mappings(replicas, "items"):
-        attempts = mappings(replica, "attempts")
-        newest = attempts[-1] if attempts else {}
-        at = newest.get("startedAt") or newest.get("requestedAt")
-        rows.append(
-            (
-                text(replica, "name"),
-                text(replica, "phase"),
-                text(newest, "attempt"),
-                text(newest, "phase"),
-                text(newest, "node"),
-                printer.age(at),
-                _last_end(attempts),
-            )
-        )
-    printer.table(header, rows)
+    rows = [replica_row(printer, replica) for replica in mappings(replicas, "items")]
+    printer.table(REPLICA_HEADER, rows)
     if text(replicas, "cursor"):
-        printer.line("… more replicas; -o json of the API's list has all")
-
-
-def _last_end(attempts: list[Json]) -> str:
-    for attempt in reversed(attempts):
-        outcome = mapping(attempt, "outcome")
-        if outcome:
-            code = count(outcome, "exitCode")
-            shown = f" ({code})" if code else ""
-            return f"{text(outcome, 'cause')}{shown}"
-    return ""
+        printer.line("… more: primusctl get NAME --replicas")
 
 
 def _events(printer: Printer, events: Json) -> None:

@@ -49,7 +49,7 @@ class ApiError(CtlError):
             str(problem.get("title") or f"the daemon answered {status}"),
             hint=str(problem.get("hint") or ""),
             exit_code=_BY_STATUS.get(status, FAILED),
-            details=fault_lines(problem.get("errors")),
+            details=_details(problem),
         )
         self.status = status
         self.code = str(problem.get("code") or "")
@@ -67,6 +67,13 @@ def fault_lines(errors: object) -> tuple[str, ...]:
     if not isinstance(errors, list | tuple):
         return ()
     return tuple(_fault_line(one) for one in errors if isinstance(one, Mapping))
+
+
+def _details(problem: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the faults that the title does not tell already."""
+    lines = fault_lines(problem.get("errors"))
+    title = str(problem.get("title") or "")
+    return () if len(lines) == 1 and lines[0].partition(": found")[0] in title else lines
 
 
 def _fault_line(fault: Mapping[str, object]) -> str:

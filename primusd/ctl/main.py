@@ -31,7 +31,7 @@ VERBS = {
     "data": ("feeding", "Show and steer what a job reads."),
     "nodes": ("nodes", "List nodes; add, cordon, uncordon."),
     "strays": ("nodes", "List processes that this daemon does not know."),
-    "stacks": ("acting", "Write the stacks of a trainer into its log."),
+    "stacks": ("acting", "Show what every thread of a trainer is doing."),
     "version": ("about", "Show the versions of client and daemon."),
     "doctor": ("about", "Check what a daemon and its jobs need."),
     "completion": ("about", "Print the completion script for a shell."),

@@ -11,6 +11,7 @@ from primusd.ctl.output import Printer
 
 PAGE_SIZE = "500"
 LIST_FORMS = ("table", "wide", "json", "yaml", "name", "jsonl")
+REPLICA_HEADER = ("REPLICA", "PHASE", "ATTEMPT", "STATE", "NODE", "SINCE", "LAST END")
 GET_FORMS = ("table", "wide", "json", "yaml", "spec", "name")
 
 
@@ -133,12 +134,16 @@ def restarts(status: Json) -> int:
 
 @click.command("get", cls=Verb)
 @click.argument("name")
+@click.option("--replicas", is_flag=True, help="Its replicas with their attempts instead.")
 @shared_options
 @pass_call
-def get_job(call: Call, name: str) -> None:
+def get_job(call: Call, name: str, *, replicas: bool) -> None:
     """Show a job: -o json and yaml give the document, spec the job file; both can be submitted."""
     printer = call.printer_of(GET_FORMS)
     namespace, job_name = call.job(name)
+    if replicas:
+        _get_replicas(call, printer, job_path(namespace, job_name, "replicas"))
+        return
     if printer.form == "spec":
         path = job_path(namespace, job_name, "spec")
         for part in call.client.parts(path, {"form": "yaml"}):
@@ -152,6 +157,43 @@ def get_job(call: Call, name: str) -> None:
             printer.line(text(job, "name"))
         case _:
             printer.table(_header(call, printer), [_row(call, printer, job)])
+
+
+def _get_replicas(call: Call, printer: Printer, path: str) -> None:
+    found = list(pages(call.client, path, {}))
+    match printer.form:
+        case "json" | "yaml":
+            printer.document({"kind": "ReplicaList", "items": found})
+        case "name":
+            for replica in found:
+                printer.line(text(replica, "name"))
+        case _:
+            printer.table(REPLICA_HEADER, [replica_row(printer, one) for one in found])
+
+
+def replica_row(printer: Printer, replica: Json) -> list[object]:
+    """Return the cells of a replica in a table."""
+    attempts = mappings(replica, "attempts")
+    newest = attempts[-1] if attempts else {}
+    return [
+        text(replica, "name"),
+        text(replica, "phase"),
+        text(newest, "attempt"),
+        text(newest, "phase"),
+        text(newest, "node"),
+        printer.age(newest.get("startedAt") or newest.get("requestedAt")),
+        _last_end(attempts),
+    ]
+
+
+def _last_end(attempts: list[Json]) -> str:
+    for attempt in reversed(attempts):
+        outcome = mapping(attempt, "outcome")
+        if outcome:
+            code = count(outcome, "exitCode")
+            shown = f" ({code})" if code else ""
+            return f"{text(outcome, 'cause')}{shown}"
+    return ""
 
 
 COMMANDS = {"list": list_jobs, "get": get_job}

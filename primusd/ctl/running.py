@@ -10,9 +10,10 @@ import click
 
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json
-from primusd.ctl.failures import OK, USAGE, CtlError
+from primusd.ctl.failures import OK, USAGE, CtlError, UnreachableError
 from primusd.ctl.files import JobFile, spec_failure
-from primusd.ctl.submitting import print_submitted, submit_job, wait_for_verdict
+from primusd.ctl.submitting import print_submitted, submit_job
+from primusd.ctl.verdicts import wait_for_verdict
 from primusd.errors import PrimusdError
 from primusd.jobfile import ParseContext, parse_document, to_yaml
 
@@ -72,7 +73,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         "replicas": workers,
         "command": list(command),
         "workdir": str(Path(workdir or ".").absolute()),
-        "env": {**environment(call.environ), **_variables(env)},
+        "env": {**(environment(call.environ) if _is_own(call) else {}), **_variables(env)},
         "feed": feed,
     }
     resources: Json = {"cpu": _cpu(cpu)} if cpu else {}
@@ -99,6 +100,17 @@ def run(  # noqa: PLR0917 - click passes them by name
     submitted = submit_job(call, job, key="", is_dry_run=False, waits_for_nodes=False)
     print_submitted(call, submitted)
     return OK if detach else wait_for_verdict(call, submitted)
+
+
+def _is_own(call: Call) -> bool:
+    """Return whether the daemon is this user's, so that what is here means the same to it."""
+    try:
+        address = call.client.address
+    except UnreachableError:
+        # Only --print-spec goes on from here: show what a daemon of one's own would get.
+        return True
+    path = address.removeprefix("unix:")
+    return path != address and Path(path).stat().st_uid == os.geteuid()
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from primusd import __version__
@@ -35,24 +34,26 @@ def plan_view(
         would_wait: Why it would not start at once; None it would.
         warnings: Fields without effect, names that were mapped.
     """
-    return msgspec.convert(
-        {
-            **planned,
-            "environment": {
-                f"{role}-0": sample_environment(spec, role, cluster) for role in spec.roles
-            },
-            "wouldWait": UNSET
-            if would_wait is None
-            else {
-                "reason": would_wait.reason,
-                "message": would_wait.message,
-                "numbers": dict(would_wait.numbers),
-            },
-            "warnings": tuple(warnings),
-            "recommendations": (),
-        },
-        documents.Plan,
+    return documents.Plan(
+        spec=planned["spec"],
+        origins=planned["origins"],
+        diff=tuple(planned["diff"]),
+        names=planned["names"],
+        environment={f"{role}-0": sample_environment(spec, role, cluster) for role in spec.roles},
+        success=planned["success"],
+        failure=tuple(planned["failure"]),
+        would_wait=UNSET if would_wait is None else _would_wait(would_wait),
+        warnings=tuple(warnings),
+        recommendations=(),
     )
+
+
+def _would_wait(waiting: Waiting) -> Mapping[str, Any]:
+    return {
+        "reason": waiting.reason,
+        "message": waiting.message,
+        "numbers": dict(waiting.numbers),
+    }
 
 
 def sample_environment(spec: JobSpec, role: str, cluster: str) -> Mapping[str, str]:

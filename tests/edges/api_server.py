@@ -114,7 +114,9 @@ class Server:
     def tcp(self, token: str = "tok-admin") -> Client:
         return Client(f"http://127.0.0.1:{self.port}", token=token, timeout_s=20)
 
-    def tell(self, machine: str, event: ev.JobEvent | admission.AdmissionEvent | StreamEvent) -> None:
+    def tell(
+        self, machine: str, event: ev.JobEvent | admission.AdmissionEvent | StreamEvent
+    ) -> None:
         """Record what an edge would say."""
 
         async def propose() -> None:
