@@ -12,7 +12,16 @@ from primusd.ctl.documents import mapping, mappings, text
 from primusd.ctl.failures import USAGE, CtlError, fault_lines
 from primusd.ctl.output import Printer
 from primusd.errors import MalformedError, PrimusdError, SpecError, TooLargeError
-from primusd.jobfile import ParseContext, Parsed, parse, render, to_yaml
+from primusd.jobfile import (
+    Conversion,
+    ParseContext,
+    Parsed,
+    convert_file,
+    parse,
+    render,
+    to_yaml,
+    write_yaml,
+)
 
 STDIN = "-"
 _DOCUMENT_FORMS = ("table", "wide", "json", "yaml")
@@ -166,11 +175,30 @@ def _print_plan(printer: Printer, job: JobFile, document: Json) -> None:
 def convert(call: Call, file: str, sets: tuple[str, ...]) -> None:
     """Print an original Primus job file as primus/v1; fields without effect are named."""
     printer = call.printer_of(_DOCUMENT_FORMS, default="yaml")
+    if not sets and (conversion := _conversion(file)) is not None:
+        # Without defaults, and also where this build refuses part of it.
+        for note in conversion.notes:
+            sys.stderr.write(f"warning: {note}\n")
+        if printer.form == "json":
+            printer.document(dict(conversion.document))
+        else:
+            sys.stdout.write(write_yaml(conversion.document))
+        return
     parsed = read_job_file(file, sets=sets, namespace=call.namespace).parsed
     if printer.form == "json":
         printer.document(render(parsed.spec))
     else:
         sys.stdout.write(to_yaml(parsed.spec))
+
+
+def _conversion(file: str) -> Conversion | None:
+    """Return an original job file in our form, None when it is one of ours."""
+    if file == STDIN:
+        return None
+    try:
+        return convert_file(_data(file), filename=file)
+    except (SpecError, MalformedError, TooLargeError) as error:
+        raise spec_failure(error, file) from error
 
 
 def jobs_path(namespace: str) -> str:

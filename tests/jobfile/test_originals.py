@@ -8,7 +8,8 @@ import pytest
 from primusd.compat.converting import convert
 from primusd.compat.environment import original_environment
 from primusd.compat.original import camel, is_original
-from primusd.jobfile import ParseContext, Parsed, parse
+from primusd.errors import SpecError
+from primusd.jobfile import ParseContext, Parsed, convert_file, parse, write_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "original"
 
@@ -156,3 +157,40 @@ def test_the_original_s_variables_are_those_its_trainers_look_for() -> None:
         "PORT_LIST": "20001,20002",
     }
     assert original_environment(spec, "ps", 0)["PRIMUS_ROLE_CATEGORY"] == "ps"
+
+
+def test_a_converted_file_is_a_job_file_that_means_the_same() -> None:
+    for path in EXAMPLES.glob("*.json"):
+        conversion = convert_file(path.read_bytes(), filename=path.name)
+
+        assert conversion is not None
+        context = ParseContext(base_dir=str(EXAMPLES))
+        again = parse(write_yaml(conversion.document).encode(), context=context)
+        assert again.spec == example(path.name).spec
+        assert set(conversion.notes) <= set(example(path.name).warnings)
+
+
+def test_a_file_that_asks_for_what_has_to_come_is_converted_all_the_same() -> None:
+    manager = {
+        "kafkaConfig": {"topics": [{"topic": "t", "config": {"bootstrap.servers": "a:1,b:2"}}]},
+        "workPreserve": {"hdfsConfig": {"stagingDir": "/keep"}},
+    }
+    file = {"name": "x", "role": [role(inputPolicy="STREAMING")], "inputManager": manager}
+
+    conversion = convert_file(json.dumps(file).encode(), filename="a.json")
+
+    assert conversion is not None
+    data = conversion.document["data"]
+    assert isinstance(data, dict)
+    assert data["default"]["sources"] == [
+        {"kafka": {"bootstrap": ["a:1", "b:2"], "topic": "t", "start": "committed"}}
+    ]
+    assert any(".stagingDir: is left out: " in note for note in conversion.notes)
+
+
+def test_one_of_our_files_is_not_converted_and_a_wrong_one_is_refused() -> None:
+    assert convert_file(b"name: x\nroles: {}", filename="a.yaml") is None
+    with pytest.raises(SpecError) as caught:
+        convert_file(b'{"role": [{"num": "x"}, {"num": -1}]}', filename="a.json")
+
+    assert [one.path for one in caught.value.errors][:2] == ["role[0].num", "role[1].num"]
