@@ -19,7 +19,7 @@ from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
 from primusd.job.ids import AttemptId
-from primusd.job.job_tables import JOB_TABLE, check_job
+from primusd.job.job_tables import check_job
 from primusd.job.lifecycle import APPLIERS, all_gone, submitted
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Attempt, Job, find_attempt
@@ -59,7 +59,8 @@ def _applied(state: Job, event: ev.JobEvent, at: At) -> Job | Ignore | None:
     if kind in ATTEMPT_EVENTS:
         return reports.apply(state, event, at.at_ms)  # type: ignore[arg-type] # by its type
     if kind in DECIDED_EVENTS:
-        _check_restart(state, event)
+        if kind is ev.RoleRestarted:
+            check_job(kind.__name__, state.phase, state.spec.name)
         return replica.apply(state, event, at.at_ms)  # type: ignore[arg-type] # by its type
     cell = check_job(kind.__name__, state.phase, state.spec.name)
     if isinstance(cell, Ignore):
@@ -67,12 +68,6 @@ def _applied(state: Job, event: ev.JobEvent, at: At) -> Job | Ignore | None:
     if isinstance(event, ev.ForgetRequested):
         return None
     return APPLIERS[kind](state, event, at)
-
-
-def _check_restart(state: Job, event: ev.JobEvent) -> None:
-    """Refuse a role's restart where the job's would be refused: the same row of table 6."""
-    if isinstance(event, ev.RoleRestarted):
-        check_job("JobRestarted", state.phase, state.spec.name)
 
 
 def settle(state: Job, at_ms: int) -> ev.JobEvent | None:
@@ -188,8 +183,3 @@ def deadline_ms(state: Job) -> int:
         return 0
     times = [*scheduling.deadlines(state), *completion.deadlines(state)]
     return min(times, default=0)
-
-
-def events_of_table() -> frozenset[str]:
-    """Return the events that table 6 names; for the test that compares."""
-    return frozenset(JOB_TABLE.rows)

@@ -1,0 +1,395 @@
+"""How jobs end (C01 to C04, C07 to C09, C48, A1, A4, A14)."""
+
+import pytest
+
+from primusd.job import events as ev
+from primusd.job.admission_events import JobForgotten
+from primusd.job.phases import AttemptPhase
+from primusd.job.spec import Reading, Source, StreamSpec
+from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec
+
+CLICKS = StreamSpec("clicks", (Source("/data/*.txt"),))
+
+
+def verdict(cluster: Cluster) -> tuple[str, str]:
+    found = cluster.job.verdict
+    assert found is not None
+    return found.as_phase, found.reason
+
+
+def test_A1_three_roles_say_hello_and_the_job_succeeds() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("chief"), role("ps"), role("worker")))
+
+    cluster.exit("chief-0", "ps-0", "worker-0")
+
+    assert cluster.phase == "Succeeded"
+    assert verdict(cluster) == ("Succeeded", "Completed")
+    assert {one.last_number for one in (cluster.replica("chief-0"), cluster.replica("ps-0"))} == {1}
+    cluster.check_replay()
+
+
+def test_A4_a_kill_from_outside_ends_the_waiting_job_as_cancelled() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+
+    cluster.say(ev.CancelRequested("not needed"), by="uid:1 (ann)")
+    assert cluster.phase == "Stopping"
+    cluster.stop_all()
+
+    assert cluster.phase == "Cancelled"
+    assert verdict(cluster) == ("Cancelled", "CancelledByUser")
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.decided_by == "uid:1 (ann)"
+    assert cluster.phases() == ["Retired", "Retired"]
+
+
+def test_C02_A14_helpers_that_never_exit_are_stopped_once_the_chief_is_done() -> None:
+    cluster = Cluster()
+    helpers = (role("ps", 2, success="never"), role("worker", 2, success="never"))
+    cluster.run(spec(role("chief"), *helpers))
+
+    cluster.exit("chief-0")
+
+    assert cluster.phase == "Stopping"
+    assert len(cluster.names(AttemptPhase.STOPPING)) == 4
+    cluster.stop_all()
+    assert cluster.phase == "Succeeded"
+    for name in ("ps-0", "ps-1", "worker-0", "worker-1"):
+        outcome = cluster.newest(name).outcome
+        assert outcome is not None
+        assert (outcome.cause, outcome.stop_reason) == ("Stopped", "verdict")
+    assert not cluster.role("ps").charges
+
+
+def test_C02_exit_0_never_restarts() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("chief"), role("ps", 1, success="never")))
+
+    cluster.exit("ps-0")
+    cluster.wait(3_600_000)
+
+    assert cluster.phase == "Running"
+    assert cluster.phases("ps") == ["Completed"]
+    assert cluster.replica("ps-0").last_number == 1
+
+
+def test_C01_an_evaluator_may_finish_its_work_after_the_verdict() -> None:
+    cluster = Cluster()
+    evaluator = role("evaluator", 1, success="never", drain_ms=60_000)
+    cluster.run(spec(role("chief"), evaluator, role("ps", 1, success="never")))
+
+    cluster.exit("chief-0")
+    assert cluster.phase == "Draining"
+    assert cluster.names(AttemptPhase.STOPPING) == ["ps-0"]
+    cluster.stop_all()
+    cluster.wait(5_000)
+    assert cluster.newest("evaluator-0").phase == "Running"
+    cluster.exit("evaluator-0")
+
+    assert cluster.phase == "Succeeded"
+    assert cluster.told("DrainEnded") == "all helpers ended by themselves"
+    cluster.check_replay()
+
+
+def test_C03_a_drain_has_an_end_and_the_warning_names_who_was_cut_off() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("chief"), role("evaluator", 1, success="never", drain_ms=60_000)))
+    cluster.exit("chief-0")
+
+    cluster.wait(60_000)
+    assert cluster.phase == "Stopping"
+    cluster.stop_all()
+
+    assert cluster.phase == "Succeeded"
+    found = [one for one in cluster.job.timeline if one.reason == "DrainEnded"]
+    assert [one.level for one in found] == ["warning"]
+    assert "evaluator-0" in found[0].message
+
+
+def test_a_helper_that_crashes_while_it_drains_does_not_change_the_verdict() -> None:
+    cluster = Cluster()
+    evaluator = role("evaluator", 1, success="never", drain_ms=60_000, budgets=budgets(0))
+    cluster.run(spec(role("chief"), evaluator))
+    cluster.exit("chief-0")
+
+    cluster.exit("evaluator-0", code=1)
+
+    assert cluster.phase == "Succeeded"
+
+
+def test_a_helper_that_is_used_up_fails_the_job() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("chief"), role("ps", 1, success="never", budgets=budgets(0))))
+
+    cluster.exit("ps-0", code=1)
+
+    assert verdict(cluster) == ("Failed", "Crashed")
+
+
+def test_C04_what_completed_never_runs_again_after_a_restart_of_the_daemon() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+    cluster.exit("worker-0")
+
+    cluster.world = cluster.replayed()
+    late = cluster.say(ev.AttemptVanished(cluster.id("worker-0")), by="launcher:local")
+    cluster.wait(3_600_000)
+
+    assert late == ""
+    assert cluster.phases() == ["Completed", "Active"]
+    assert cluster.replica("worker-0").last_number == 1
+
+
+def test_C07_the_verdict_stops_everybody_and_is_told_when_all_are_gone() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 3, budgets=budgets(0)), role("ps", 2, success="never")))
+
+    cluster.exit("worker-1", code=2)
+
+    assert (cluster.phase, cluster.job.then) == ("Stopping", "Failed")
+    stopping = cluster.names(AttemptPhase.STOPPING)
+    assert len(stopping) == 4
+    for name in stopping[:-1]:
+        cluster.exit(name, code=None, signal=9, stop_seen="verdict")
+    assert cluster.phase == "Stopping", "one of them is not known to be gone"
+    cluster.stop_all()
+    assert cluster.phase == "Failed"
+    assert cluster.world.admission.demands == {}
+
+
+def test_C07_an_attempt_that_cannot_be_ended_is_quarantined_and_the_job_still_ends() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 1), role("ps", 1, success="never")))
+    cluster.exit("worker-0")
+    cluster.wait(100_000)
+
+    cluster.say(ev.StopFailed(cluster.id("ps-0"), was_delivered=False), by="launcher:local")
+
+    assert cluster.phase == "Succeeded"
+    assert cluster.job.has_quarantined
+    assert len(cluster.world.admission.quarantined) == 1
+    assert cluster.told("StopFailed") == ("ps-0 attempt 1 could not be ended; its slot stays taken")
+
+
+@pytest.mark.parametrize(
+    ("success", "percent", "expected"),
+    [
+        ("all", 100, ("Failed", "Crashed")),
+        ("percent", 75, ("Succeeded", "PartialSuccess")),
+        ("percent", 76, ("Failed", "Crashed")),
+        ("any", 100, ("Succeeded", "PartialSuccess")),
+    ],
+)
+def test_C08_partial_success_is_asked_for_and_named(
+    success: str, percent: int, expected: tuple[str, str]
+) -> None:
+    cluster = Cluster()
+    worker = role("worker", 4, success=success, percent=percent, budgets=budgets(0))
+    cluster.run(spec(worker))
+
+    cluster.exit("worker-0", code=1)
+    for index in (1, 2, 3):
+        if f"worker-{index}" in cluster.names(AttemptPhase.RUNNING):
+            cluster.exit(f"worker-{index}")
+    cluster.stop_all()
+
+    assert verdict(cluster) == expected
+    if expected[0] == "Succeeded":
+        assert cluster.job.verdict is not None
+        assert "1 failed" in cluster.job.verdict.message
+
+
+def test_any_is_met_as_soon_as_one_completes_and_the_rest_is_stopped() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 3, success="any")))
+
+    cluster.exit("worker-1")
+
+    assert cluster.phase == "Stopping"
+    cluster.stop_all()
+    assert verdict(cluster) == ("Succeeded", "Completed")
+    assert cluster.phases() == ["Retired", "Completed", "Retired"]
+
+
+def test_C09_the_verdict_names_its_rule() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("chief"), role("worker", 2, success="percent", percent=50)))
+
+    cluster.exit("chief-0", "worker-0")
+
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.rule == "chief: all; worker: 50 percent"
+
+
+def test_a_job_of_helpers_only_is_never_a_success_by_having_nothing_to_do() -> None:
+    cluster = Cluster()
+
+    cluster.run(spec(role("ps", 1, success="never")))
+
+    assert cluster.phase == "Running"
+
+
+def test_the_deadline_counts_from_the_first_admission() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(), deadline_ms=3_600_000))
+
+    cluster.wait(3_599_999)
+    assert cluster.phase == "Running"
+    cluster.wait(1)
+
+    stop = cluster.newest("worker-0").stop
+    assert stop is not None
+    assert stop.reason == "deadline"
+    assert verdict(cluster) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_job_that_waits_for_one_that_failed_fails_too() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.submit()
+
+    cluster.say(ev.JobRefused("DependencyFailed", "prepare-ctr has Failed"), by="admission")
+
+    assert cluster.phase == "Failed"
+    assert verdict(cluster) == ("Failed", "DependencyFailed")
+
+
+def test_a_person_decides_and_may_change_it_while_it_stops() -> None:
+    cluster = Cluster()
+    cluster.run()
+
+    cluster.say(ev.VerdictRequested("Succeeded", "good enough"), by="uid:1 (ann)")
+    assert cluster.job.then == "Succeeded"
+    cluster.say(ev.VerdictRequested("Failed", "no"), by="uid:2 (bob)")
+    cluster.stop_all()
+
+    assert cluster.phase == "Failed"
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.decided_by == "uid:2 (bob)"
+
+
+def test_completion_before_the_stop_arrived_counts() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+    cluster.say(ev.CancelRequested())
+
+    cluster.exit("worker-0", code=0)
+    cluster.exit("worker-1", code=0, stop_seen="cancelled")
+
+    assert cluster.phase == "Cancelled"
+    assert cluster.phases() == ["Completed", "Retired"]
+
+
+def test_C21_a_record_that_goes_leaves_a_tombstone_until_then_nothing_starts() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(budgets=budgets(0))))
+    cluster.exit("worker-0", code=1)
+    assert cluster.phase == "Failed"
+    assert cluster.refusal(ev.RestartRequested(span("worker", 0))) is not None
+
+    cluster.say(ev.ForgetRequested(1_000), by="uid:1 (ann)")
+
+    assert UID not in cluster.world.jobs
+    assert UID in cluster.world.admission.tombstones
+    told = [record.event for record in cluster.entries[-1].records]
+    assert told[-1] == JobForgotten(UID, 1_000)
+    cluster.check_replay()
+
+
+# Streams.
+
+
+def with_clicks(**fields: str) -> StreamSpec:
+    return StreamSpec("clicks", (Source("/data/*.txt"),), **fields)  # type: ignore[arg-type] # text
+
+
+def readers(cluster: Cluster, stream: StreamSpec = CLICKS) -> None:
+    cluster.run(spec(role("worker", 2, data=(Reading("clicks"),)), streams=(stream,)))
+
+
+def test_every_finite_stream_has_to_be_done_too() -> None:
+    cluster = Cluster()
+    readers(cluster)
+
+    cluster.exit("worker-0")
+    cluster.say(ev.StreamFinished("clicks", 100, 0), by="stream")
+    assert cluster.phase == "Running"
+    cluster.exit("worker-1")
+
+    assert verdict(cluster) == ("Succeeded", "Completed")
+    cluster.check_replay()
+
+
+def test_rows_that_nobody_is_left_to_read_fail_the_job_with_their_count() -> None:
+    cluster = Cluster()
+    readers(cluster)
+
+    cluster.exit("worker-0")
+    assert cluster.phase == "Running"
+    cluster.exit("worker-1")
+
+    assert verdict(cluster) == ("Failed", "DataLeft")
+
+
+def test_leftover_allow_lets_the_job_succeed_and_says_so() -> None:
+    cluster = Cluster()
+    readers(cluster, with_clicks(leftover="allow"))
+
+    cluster.exit("worker-0", "worker-1")
+
+    assert verdict(cluster) == ("Succeeded", "PartialSuccess")
+
+
+def test_C48_what_was_left_out_is_named_in_the_verdict() -> None:
+    cluster = Cluster()
+    readers(cluster)
+
+    cluster.say(ev.StreamFinished("clicks", 97, 3), by="stream")
+    cluster.exit("worker-0", "worker-1")
+
+    assert verdict(cluster) == ("Succeeded", "PartialSuccess")
+    assert cluster.job.verdict is not None
+    assert "3 positions of stream clicks" in cluster.job.verdict.message
+
+
+def test_a_stream_that_failed_fails_the_job() -> None:
+    cluster = Cluster()
+    readers(cluster)
+
+    cluster.say(ev.StreamFailed("clicks", "bad row in a.txt"), by="stream")
+
+    assert verdict(cluster) == ("Failed", "DataFailed")
+    assert "bad row in a.txt" in cluster.told("VerdictReached")
+
+
+def test_a_stream_that_nobody_reads_takes_no_part_in_the_verdict() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(), streams=(CLICKS,)))
+
+    cluster.exit("worker-0")
+
+    assert cluster.phase == "Succeeded"
+
+
+def test_a_reader_is_opened_when_it_registers_and_ended_with_its_last_positions() -> None:
+    cluster = Cluster()
+    readers(cluster)
+    me = cluster.id("worker-0")
+    stream = f"{UID}/clicks"
+    assert (stream, "ReaderOpened") in all_told(cluster)
+
+    cluster.say(ev.TrainerExited(me, ended(1)), by="executor")
+
+    told = all_told(cluster)[-3:]
+    assert (stream, "ReaderEnded") in told
+    assert (UID, "ReaderSettled") in told
+    assert cluster.newest("worker-0").settled_streams == (("clicks", -1),)
+
+
+def all_told(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return machine and event of every record."""
+    return [
+        (record.machine, type(record.event).__name__)
+        for entry in cluster.entries
+        for record in entry.records
+    ]
