@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -29,6 +30,7 @@ NETWORK_TYPES = frozenset(
 LOCAL_FUSE_TYPES = frozenset({"fuse.fuse-overlayfs", "fuseblk"})
 """The root of a rootless container, and block devices: no other host writes there."""
 MOUNTINFO = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class ClusterFile(Struct, frozen=True, rename="camel"):
@@ -79,8 +81,9 @@ def take_state_directory(
         StoreFullError: There is no room for its first files.
     """
     try:
-        make_directory(path, mode=mode)
+        # Before anything is touched there: a server that is gone would hold us for ever.
         check_local(path, MOUNTINFO.read_text() if mountinfo is None else mountinfo)
+        make_directory(path, mode=mode)
         lock_fd = _locked(path)
         try:
             known = _cluster_file(path / "cluster.json", cluster)
@@ -162,7 +165,7 @@ def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
         fields, rest = before.split(" "), after.split(" ")
         if separator and len(fields) > 4:
             # Blanks and the like are written as octal escapes.
-            point = fields[4].encode("latin-1", "replace").decode("unicode_escape")
+            point = _OCTAL.sub(lambda escape: chr(int(escape[1], 8)), fields[4])
             yield Path(point), rest[0]
 
 
