@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -171,20 +172,27 @@ def with_kill(pid: int) -> None:
         return
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short path: socket paths are bounded."""
+@contextmanager
+def making() -> Iterator[Head]:
+    """Give a head whose daemon is not started yet, in a folder with a short path."""
     with tempfile.TemporaryDirectory(prefix="pt-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+        made = Head(Path(name))
+        try:
+            yield made
+        finally:
+            made.end_all()
+            if made.daemon is not None:
+                made.daemon.wait(timeout=WAIT_S)
 
 
 @pytest.fixture
-def head(folder: Path) -> Iterator[Head]:
-    """A head whose daemon is not started yet; nothing of it is left afterwards."""
-    made = Head(folder)
-    try:
+def head() -> Iterator[Head]:
+    """A head of the test's own; nothing of it is left afterwards."""
+    with making() as made:
         yield made
-    finally:
-        made.end_all()
-        if made.daemon is not None:
-            made.daemon.wait(timeout=WAIT_S)
+
+
+@pytest.fixture
+def make_head() -> Callable[[], AbstractContextManager[Head]]:
+    """What makes one head after the other."""
+    return making

@@ -64,7 +64,7 @@ name: input-file-text
 roles:
   worker: {{command: [cat], data: lines, feed: stdin}}
 data:
-  lines: {{sources: [{{files: "{head.folder}/input/*"}}]}}
+  lines: {{sources: [{{files: "{head.folder}/input/*"}}], format: text}}
 """)
 
     assert head.ended(name)["phase"] == "Succeeded"
