@@ -1,0 +1,444 @@
+"""Executors against a head that says what the test wants: starts, output, stops, ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from primusd.executor.directory import read_exit_record, read_holder
+from primusd.executor.protocol import Ask, Hold, Probe, Start, Stop
+from primusd.executor.variables import VALUE_BYTES_MAX
+from tests.edges.node_process import (
+    NodeProcess,
+    anyio_backend,  # noqa: F401 a fixture
+    is_alive,
+    node,  # noqa: F401 a fixture
+    pids_with,
+    until_dead,
+    until_file,
+)
+from tests.edges.scripted_head import attempt_id, launch_order, shell
+
+pytestmark = pytest.mark.anyio
+
+NASTY = (
+    "two words",
+    "quote'single",
+    'quote"double',
+    "dollar$HOME",
+    "back`tick`",
+    "semi;colon",
+    "new\nline",
+    "star*?[a]",
+    "漢字",
+    "עברית",
+    "emoji 🦆",
+    "-dash",
+)
+
+
+async def test_exit_code_and_output_arrive(node: NodeProcess) -> None:
+    executor = await node.head.launch(attempt_id(), launch_order(*shell("echo hi; exit 3")))
+
+    ended = await node.head.until_ended(executor)
+
+    assert (ended.code, ended.signal, ended.stop_seen) == (3, None, "")
+    assert ended.last_lines == "hi\n"
+    assert node.text(attempt_id()) == "hi\n"
+    assert read_exit_record(node.directory(attempt_id()).exit) == ended
+
+
+async def test_a_signal_is_told_as_a_signal(node: NodeProcess) -> None:
+    executor = await node.head.launch(attempt_id(), launch_order(*shell("kill -SEGV $$")))
+
+    ended = await node.head.until_ended(executor)
+
+    assert (ended.code, ended.signal) == (None, signal.SIGSEGV)
+
+
+async def test_a_command_that_is_not_there_is_told_with_its_errno(node: NodeProcess) -> None:
+    executor = await node.head.launch(attempt_id(), launch_order("no-such-program"))
+
+    ended = await node.head.until_ended(executor)
+
+    assert (ended.code, ended.signal, ended.start_errno) == (None, None, 2)
+
+
+async def test_every_line_is_kept_c73(node: NodeProcess) -> None:
+    """C73: the line count is exact, on both streams."""
+    line = "for i in $(seq 5000); do echo out $i; echo err $i >&2; done"
+    executor = await node.head.launch(attempt_id(), launch_order(*shell(line)))
+
+    await node.head.until_ended(executor)
+
+    assert node.text(attempt_id()).splitlines() == [f"out {i}" for i in range(1, 5001)]
+    assert len(node.text(attempt_id(), "stderr.log").splitlines()) == 5000
+
+
+async def test_nothing_starts_while_the_gate_is_closed(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    executor = await node.head.launch(attempt, launch_order(*shell("echo started")))
+    executor.run = Hold()
+
+    await node.head.until(lambda: executor.newest and executor.newest.phase == "holding")
+    assert node.text(attempt, "executor.log").count("trainer.started") == 0
+    await node.head.order(executor, Start(1, "sha256:1", b'{"generation": 1}'))
+    ended = await node.head.until_ended(executor)
+
+    assert ended.code == 0
+    assert node.text(attempt) == "started\n"
+
+
+async def test_a_trainer_that_ignores_its_signal_is_killed_after_the_grace_c62(
+    node: NodeProcess,
+) -> None:
+    """C62: signal, grace, kill."""
+    line = "trap '' TERM; echo ready; while true; do sleep 0.05; done"
+    order = launch_order(*shell(line))
+    executor = await node.head.launch(attempt_id(), order)
+    await until_file(node.directory(attempt_id()).path / "stdout.log")
+
+    await node.head.order(executor, Stop("preempted", "", 300))
+    ended = await node.head.until_ended(executor)
+
+    assert (ended.code, ended.signal, ended.stop_seen) == (None, signal.SIGKILL, "preempted")
+
+
+async def test_a_trainer_saves_within_its_grace_c62(node: NodeProcess) -> None:
+    """C62: what is saved in the grace is complete; the reason stands in the stop file."""
+    line = (
+        "trap 'cat $PRIMUS_STOP_FILE > reason; echo model > saved; exit 0' TERM;"
+        "echo ready; while true; do sleep 0.02; done"
+    )
+    executor = await node.head.launch(attempt_id(), launch_order(*shell(line)))
+    await until_file(node.directory(attempt_id()).path / "stdout.log")
+
+    await node.head.order(executor, Stop("deadline", "the job is over its time", 20_000))
+    ended = await node.head.until_ended(executor)
+
+    work = node.directory(attempt_id()).replica_work
+    assert (ended.code, ended.stop_seen) == (0, "deadline")
+    assert (work / "saved").read_text() == "model\n"
+    assert b'"reason":"deadline"' in (work / "reason").read_bytes()
+
+
+async def test_a_stop_ends_the_whole_tree_c57(node: NodeProcess) -> None:
+    """C57: the double-forked grandchild, in a session of its own, goes too."""
+    marker = f"tree-{os.urandom(4).hex()}"
+    line = "(setsid sh -c 'echo up; sleep 600' &); exec sleep 600"
+    order = launch_order(*shell(line), env={"MARKER": marker})
+    executor = await node.head.launch(attempt_id(), order)
+    await until_file(node.directory(attempt_id()).path / "stdout.log")
+    assert len(pids_with(marker)) >= 2
+
+    await node.head.order(executor, Stop("cancelled", "", 2_000))
+    ended = await node.head.until_ended(executor)
+
+    assert ended.signal == signal.SIGTERM
+    assert pids_with(marker) == []
+
+
+async def test_many_short_replicas_that_fork_leave_nothing_c59(node: NodeProcess) -> None:
+    """C59: zero zombies, zero leftovers."""
+    marker = f"short-{os.urandom(4).hex()}"
+    line = "(setsid sleep 600 &); (sleep 600 &); true"
+    order = launch_order(*shell(line), env={"MARKER": marker})
+    attempts = [attempt_id(index=index) for index in range(40)]
+
+    executors = [await node.head.launch(attempt, order) for attempt in attempts]
+    for executor in executors:
+        assert (await node.head.until_ended(executor)).code == 0
+    await node.head.until(
+        lambda: all((one := node.head.node_attempt(a)) and not one.alive for a in attempts)
+    )
+
+    assert pids_with(marker) == []
+    assert node.process is not None
+    assert zombies_below(node.process.pid) == []
+
+
+def zombies_below(pid: int) -> list[str]:
+    listed = subprocess.run(
+        ["ps", "-o", "stat=,pid=,ppid=", "-e"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    rows = [line.split() for line in listed]
+    ours = {str(pid), *(row[1] for row in rows if row[2] == str(pid))}
+    return [row[1] for row in rows if row[0].startswith("Z") and row[2] in ours]
+
+
+async def test_an_allotted_port_that_a_stranger_holds_is_named_c65(node: NodeProcess) -> None:
+    """C65: the port was stolen between allotment and bind: nothing starts, the port is named."""
+    with socket.socket() as thief:
+        thief.bind(("", 0))
+        thief.listen()
+        port = thief.getsockname()[1]
+        order = launch_order(*shell("echo never"), ports=(("main", port),))
+        executor = await node.head.launch(attempt_id(), order)
+
+        ended = await node.head.until_ended(executor)
+
+    assert ended.executor_error == "portTaken:main"
+    assert (ended.code, ended.signal) == (None, None)
+
+
+async def test_twenty_trainers_at_once_bind_their_ports_c64(node: NodeProcess) -> None:
+    """C64: each gets a port of its own, and can bind it at once."""
+    program = (
+        "import os, socket; s = socket.socket(); s.bind(('', int(os.environ['PRIMUS_PORT'])));"
+        "s.listen(); print(os.environ['PRIMUS_PORTS'])"
+    )
+    executors = []
+    for index in range(20):
+        order = launch_order(
+            sys.executable, "-I", "-S", "-c", program, ports=(("main", 23_100 + index),)
+        )
+        executors.append(await node.head.launch(attempt_id(index=index), order))
+
+    ends = [await node.head.until_ended(executor) for executor in executors]
+
+    assert [ended.last_lines for ended in ends] == [f"main={23_100 + i}\n" for i in range(20)]
+
+
+async def test_a_port_of_the_executors_own_choice_is_reported(node: NodeProcess) -> None:
+    order = launch_order(*shell("echo $PRIMUS_PORT"), ports=(("main", 0),))
+    executor = await node.head.launch(attempt_id(), order)
+
+    await node.head.until_ended(executor)
+
+    assert executor.newest is not None
+    ((name, port),) = executor.newest.ports
+    assert (name, node.text(attempt_id())) == ("main", f"{port}\n")
+    assert port > 0
+
+
+async def test_nasty_strings_go_through_unchanged_c76(node: NodeProcess) -> None:
+    """C76: blanks, quotes, $, newline, CJK, RTL in arguments, environment, paths and output."""
+    program = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
+    program += "; sys.stdout.buffer.write(b'|' + os.fsencode(os.environ['NASTY']))"
+    files = tuple(node.head.ship(name.encode(), f"{name}/{name}") for name in NASTY)
+    order = launch_order(
+        sys.executable, "-I", "-c", program, *NASTY, env={"NASTY": "".join(NASTY)}, files=files
+    )
+    executor = await node.head.launch(attempt_id(), order)
+
+    ended = await node.head.until_ended(executor)
+
+    work = node.directory(attempt_id()).replica_work
+    assert ended.code == 0
+    assert node.text(attempt_id()) == "|".join((*NASTY, "".join(NASTY)))
+    assert ended.last_lines == node.text(attempt_id())
+    assert [(work / name / name).read_text() for name in NASTY] == list(NASTY)
+
+
+async def test_bytes_that_are_no_text_are_kept_and_shown_replaced_c75(node: NodeProcess) -> None:
+    """C75: random bytes, and an emoji cut between two writes, end no stream."""
+    program = (
+        "import os, time; duck = '🦆'.encode(); os.write(1, b'\\xff\\xfe' + duck[:2]);"
+        "time.sleep(0.05); os.write(1, duck[2:] + b'\\x80end')"
+    )
+    executor = await node.head.launch(
+        attempt_id(), launch_order(sys.executable, "-I", "-c", program)
+    )
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.last_lines == "\ufffd\ufffd🦆\ufffdend"
+    data = (node.directory(attempt_id()).path / "stdout.log").read_bytes()
+    assert data == b"\xff\xfe" + "🦆".encode() + b"\x80end"
+
+
+async def test_shipped_files_are_fetched_once_for_a_host(node: NodeProcess) -> None:
+    script = node.head.ship(b"#!/bin/sh\necho shipped $1\n", "bin/run.sh", mode=0o755)
+    order = launch_order("bin/run.sh", "it", files=(script,))
+
+    executors = [await node.head.launch(attempt_id(index=i), order) for i in range(4)]
+    ends = [await node.head.until_ended(executor) for executor in executors]
+
+    assert [ended.last_lines for ended in ends] == ["shipped it\n"] * 4
+    assert node.head.blob_reads == 1
+
+
+async def test_a_file_that_is_not_what_it_should_be_is_refused(node: NodeProcess) -> None:
+    file = node.head.ship(b"right", "file")
+    node.head.blobs[file.digest] = b"wrong"
+    executor = await node.head.launch(attempt_id(), launch_order("true", files=(file,)))
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.executor_error.startswith("files:file: what came does not have the digest")
+
+
+async def test_a_value_that_cannot_be_passed_goes_to_a_file(node: NodeProcess) -> None:
+    long = "x" * (VALUE_BYTES_MAX + 1)
+    order = launch_order(*shell('wc -c < "$TF_CONFIG_FILE"; echo ${TF_CONFIG-unset}'))
+    order = launch_order(*order.command, env={"TF_CONFIG": long})
+    executor = await node.head.launch(attempt_id(), order)
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.last_lines.split() == [str(VALUE_BYTES_MAX + 1), "unset"]
+
+
+@pytest.mark.parametrize("kind", ["file", "port"])
+async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
+    port = 23_050
+    program = (
+        f"import socket, time; open('up', 'w'); s = socket.socket(); s.bind(('', {port}));"
+        "s.listen(); time.sleep(600)"
+    )
+    probe = Probe(kind, {"file": "up", "port": "main"}[kind], 20)
+    order = launch_order(
+        sys.executable, "-I", "-S", "-c", program, ports=(("main", port),), ready=probe
+    )
+    executor = await node.head.launch(attempt_id(), order)
+
+    await node.head.until(
+        lambda: executor.newest and executor.newest.trainer and executor.newest.trainer.ready
+    )
+
+    first = next(report.trainer for report in executor.reports if report.trainer is not None)
+    assert not first.ready
+
+
+async def test_the_trainer_sees_who_it_is_and_its_parent_is_its_executor(
+    node: NodeProcess,
+) -> None:
+    line = "echo $PPID; pwd; echo $TMPDIR; cat $PRIMUS_PEERS_FILE; test -S $PRIMUS_SOCKET"
+    executor = await node.head.launch(attempt_id(), launch_order(*shell(line)))
+
+    ended = await node.head.until_ended(executor)
+
+    directory = node.directory(attempt_id())
+    parent, folder, temporary, peers = node.text(attempt_id()).splitlines()
+    assert ended.code == 0
+    assert int(parent) == executor.hellos[0].pid
+    assert Path(folder) == directory.replica_work
+    assert Path(temporary) == directory.replica_work / "tmp"
+    assert peers == '{"generation": 1, "roles": {}}'
+
+
+async def test_a_killed_executor_takes_its_trainer_along(node: NodeProcess) -> None:
+    executor = await node.head.launch(attempt_id(), launch_order(*shell("echo $$; sleep 600")))
+    trainer = int(await until_file(node.directory(attempt_id()).path / "stdout.log"))
+
+    os.kill(executor.hellos[0].pid, signal.SIGKILL)
+    await until_dead(trainer)
+    await node.head.until(lambda: (one := node.head.node_attempt(attempt_id())) and not one.alive)
+
+    found = node.head.node_attempt(attempt_id())
+    assert found is not None
+    assert found.exit is None
+
+
+async def test_asks_bring_logs_and_stacks(node: NodeProcess) -> None:
+    executor = await node.head.launch(
+        attempt_id(), launch_order(*shell("echo 0123456789; sleep 600"))
+    )
+    await until_file(node.directory(attempt_id()).path / "stdout.log")
+
+    executor.asks = (
+        Ask(1, "logs", "stdout", 4, 3),
+        Ask(2, "logs", "stdout", -4),
+        Ask(3, "logs", "nothing"),
+        Ask(4, "stacks"),
+    )
+    await node.head.order(executor, executor.run)
+    await node.head.until(lambda: len(executor.answers) == 4)
+
+    assert (executor.answers[1].data, executor.answers[1].offset) == (b"456", 4)
+    assert (executor.answers[2].data, executor.answers[2].end) == (b"789\n", False)
+    assert executor.answers[3].error == "no log 'nothing'"
+    assert b"sleep 600" in executor.answers[4].data
+
+
+async def test_log_patterns_that_were_seen_are_told_by_position(node: NodeProcess) -> None:
+    order = launch_order(
+        *shell("printf 'CUDA err'; sleep 0.05; echo or 7"),
+        log_patterns=("never", "CUDA error [0-9]", "^CUDA"),
+    )
+    executor = await node.head.launch(attempt_id(), order)
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.matched == (1, 2)
+
+
+async def test_logs_of_every_attempt_outlive_their_release_c72(node: NodeProcess) -> None:
+    """C72: restarted three times and cleaned up, all four logs are there."""
+    for number in range(1, 5):
+        attempt = attempt_id(number)
+        order = launch_order(*shell(f"echo run {number}; exit 1"))
+        await node.head.until_ended(await node.head.launch(attempt, order))
+        await node.head.release(attempt)
+        await node.head.until(lambda attempt=attempt: node.head.node_attempt(attempt) is None)
+
+    assert [node.text(attempt_id(number)) for number in range(1, 5)] == [
+        f"run {number}\n" for number in range(1, 5)
+    ]
+    kept = sorted(path.name for path in node.directory(attempt_id(4)).path.iterdir())
+    assert kept == [
+        "executor.log",
+        "exit.json",
+        "stderr.index",
+        "stderr.log",
+        "stdout.index",
+        "stdout.log",
+    ]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a control group")
+async def test_a_kill_for_want_of_memory_is_told_from_any_other(node: NodeProcess) -> None:
+    program = "import sys; print('start', flush=True); x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])"
+    order = launch_order(sys.executable, "-I", "-S", "-c", program)
+    executor = await node.head.launch(attempt_id(), order, memory_bytes=64 << 20)
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.signal == signal.SIGKILL
+    assert ended.oom_kills >= 1
+
+
+async def test_a_second_executor_of_an_attempt_ends_at_once(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    executor = await node.head.launch(attempt, launch_order(*shell("echo up; sleep 600")))
+    await until_file(node.directory(attempt).path / "stdout.log")
+
+    second = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from primusd.executor.main import main; sys.exit(main(sys.argv[1:]))",
+            "--bootstrap",
+            node.directory(attempt).bootstrap,
+        ],
+        check=False,
+    )
+
+    assert second.returncode == 0
+    assert len(executor.hellos) == 1
+    holder = read_holder(node.directory(attempt).lock)
+    assert holder is not None
+    assert holder.pid == executor.hellos[0].pid
+    assert is_alive(holder.pid)
+
+
+async def test_a_shorter_grace_counts_at_once(
+    node: NodeProcess,
+) -> None:
+    with anyio.fail_after(30):
+        executor = await node.head.launch(
+            attempt_id(), launch_order(*shell("trap '' TERM; echo up; while :; do sleep 1; done"))
+        )
+        await until_file(node.directory(attempt_id()).path / "stdout.log")
+        await node.head.order(executor, Stop("hung", "", 60_000))
+        await node.head.until(lambda: executor.newest and executor.newest.phase == "stopping")
+        await node.head.order(executor, Stop("hung", "", 50))
+        ended = await node.head.until_ended(executor)
+
+    assert ended.signal == signal.SIGKILL
