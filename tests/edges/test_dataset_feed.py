@@ -1,0 +1,425 @@
+"""`primus.dataset` in a real process, over the real socket."""
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.grantor import Grantor, beat
+from primusd.datafeed.server import FeedServer
+from primusd.job.ids import AttemptId
+from tests.edges.fed_trainer import Fed, fed, plan, units_of
+
+COLLECT = """
+    import json, sys
+    import primus
+
+    out = []
+    for batch in primus.dataset(batch_rows=int(sys.argv[1]), layout=sys.argv[2]):
+        rows = batch["n"].tolist()
+        assert len(rows) == batch.rows
+        out.append((batch.epoch, batch.receipt, rows))
+    print(json.dumps(out))
+"""
+
+
+def write(folder: Path, files: int = 3, rows: int = 100, group_rows: int = 40) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number in range(files):
+        first = number * rows
+        table = pa.table({"n": list(range(first, first + rows))})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=group_rows)
+    return folder
+
+
+def collect(grantor: Grantor, *arguments: str) -> list[tuple[int, int, list[int]]]:
+    async def main() -> str:
+        async with fed(grantor) as one:
+            return await one.finish(one.start_script(COLLECT, *arguments))
+
+    found: list[tuple[int, int, list[int]]] = json.loads(anyio.run(main))
+    return found
+
+
+@pytest.mark.parametrize("layout", ["numpy", "arrow"])
+@pytest.mark.parametrize("granule", [0, 7])
+def test_every_row_comes_once_an_epoch_and_batches_are_full(
+    tmp_path: Path, layout: str, granule: int
+) -> None:
+    """C54: 300 rows in batches of 64: the rest of each epoch comes too."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")), granule=granule, epochs=2)
+
+    batches = collect(grantor, "64", layout)
+
+    for epoch in range(2):
+        rows = [n for e, _, numbers in batches if e == epoch for n in numbers]
+        assert sorted(rows) == list(range(300))
+    assert [len(numbers) for _, _, numbers in batches] == [64, 64, 64, 64, 44] * 2
+    assert [receipt for _, receipt, _ in batches][-1] == 600
+    assert grantor.is_done
+
+
+def test_rows_of_files_come_in_their_order(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")), granule=50)
+
+    batches = collect(grantor, "1000", "numpy")
+
+    assert [n for _, _, numbers in batches for n in numbers] == list(range(300))
+
+
+def test_two_trainers_share_the_rows_and_both_end(tmp_path: Path) -> None:
+    """The rows that fill no batch are used too, or nobody would ever end."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 5)), granule=30)
+    rows: list[int] = []
+
+    async def main() -> None:
+        async with fed(grantor, name="a") as a, fed(grantor, name="b") as b:
+            trainers = [(one, one.start_script(COLLECT, "64", "numpy")) for one in (a, b)]
+            for one, process in trainers:
+                for _, _, numbers in json.loads(await one.finish(process)):
+                    rows.extend(numbers)
+
+    anyio.run(main)
+
+    assert sorted(rows) == list(range(500))
+    assert grantor.is_done
+
+
+SLOW = """
+    import sys, time
+    import primus
+
+    for batch in primus.dataset(batch_rows=10, manual=len(sys.argv) > 1):
+        print(*batch["n"].tolist(), flush=True)
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("mode", [(), ("manual",)])
+def test_a_killed_trainer_loses_no_row(tmp_path: Path, mode: tuple[str, ...]) -> None:
+    """C51, C53: what it had not asked past, or not committed, comes to the next one."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    first: list[int] = []
+
+    async def main() -> list[Any]:
+        async with fed(grantor, name="a") as one:
+            process = one.start_script(SLOW, *mode)
+            assert process.stdout is not None
+            for _ in range(6):
+                line = await anyio.to_thread.run_sync(process.stdout.readline)
+                first.extend(map(int, line.split()))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            one.end(process)
+        async with fed(grantor, name="b") as one:
+            found: list[Any] = json.loads(
+                await one.finish(one.start_script(COLLECT, "50", "numpy"))
+            )
+            return found
+
+    after = [n for _, _, numbers in anyio.run(main) for n in numbers]
+
+    assert set(first) | set(after) == set(range(300))
+    assert set(after) >= set(first[-10:]), "the batch it worked on was not finished"
+    if mode:
+        assert sorted(after) == list(range(300)), "nothing was committed"
+    else:
+        assert len(after) < 300, "what it asked past was counted"
+    assert grantor.is_done
+
+
+def test_committed_receipts_count_and_later_batches_do_not(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import primus
+
+        with primus.dataset(batch_rows=10, manual=True) as feed:
+            for number, batch in enumerate(feed):
+                if number == 3:
+                    feed.commit(batch.receipt)
+                if number == 7:
+                    break
+    """
+
+    async def main() -> None:
+        async with fed(grantor) as one:
+            await one.finish(one.start_script(script))
+
+    anyio.run(main)
+
+    assert sum(hi - lo for _, _, lo, hi in grantor.done) == 40
+
+
+def test_leaving_the_loop_gives_back_what_was_not_used(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import primus
+
+        for number, batch in enumerate(primus.dataset(batch_rows=10)):
+            if number == 4:
+                break
+    """
+
+    async def main() -> None:
+        async with fed(grantor) as one:
+            await one.finish(one.start_script(script))
+
+    anyio.run(main)
+
+    assert sum(hi - lo for _, _, lo, hi in grantor.done) == 40
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("primus.dataset('clicks')", "this role has no stream 'clicks'; its streams: rows, eval"),
+        ("primus.dataset()", "this role has no single stream; name one; its streams: rows, eval"),
+        ("primus.dataset('rows', layout='dense')", "layout is 'dense', must be 'numpy' or 'arrow'"),
+        ("primus.dataset('rows', batch_rows=0)", "batch_rows is 0, must be at least 1"),
+        ("primus.dataset('rows', nulls='zero')", "nulls='zero' is not one of error, masked, float"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_sentence(tmp_path: Path, call: str, sentence: str) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = f"""
+        import primus
+        try:
+            next({call})
+        except primus.FeedError as error:
+            print(error)
+    """
+
+    async def main() -> str:
+        async with fed(grantor, plan("rows"), plan("eval@chief")) as one:
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).strip() == sentence
+
+
+def test_a_stream_of_its_own_pass_is_found_under_its_plain_name(tmp_path: Path) -> None:
+    grantor = Grantor("rows@chief", units_of(write(tmp_path / "d", 1, 5)))
+    script = "import primus; print(sum(b.rows for b in primus.dataset('rows')))"
+
+    async def main() -> str:
+        async with fed(grantor, plan("rows@chief")) as one:
+            assert one.server.environment()["PRIMUS_STREAMS"] == "rows"
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).strip() == "5"
+
+
+def test_a_second_reader_of_a_stream_is_refused_and_a_forked_one_too(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import os, primus
+        feed = primus.dataset(batch_rows=10)
+        next(feed)
+        for other in (lambda: next(primus.dataset()), lambda: next(feed)):
+            if os.fork() == 0:
+                try:
+                    other()
+                except primus.FeedError as error:
+                    print(str(error)[:60], flush=True)
+                os._exit(0)
+            os.wait()
+        print(next(feed).rows)
+    """
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).splitlines() == [
+        "another process or iterator of this trainer reads it",
+        "a stream is read by the process that opened it, not by its c",
+        "10",
+    ]
+
+
+def test_what_the_trainer_says_reaches_the_executor(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import primus, numpy
+        primus.ready()
+        primus.report(step=7, epoch=2, loss=numpy.float32(0.5))
+    """
+
+    async def main() -> FeedServer:
+        async with fed(grantor) as one:
+            await one.finish(one.start_script(script))
+            await one.until(lambda: one.server.progress is not None)
+            return one.server
+
+    server = anyio.run(main)
+
+    assert server.ready
+    assert server.progress is not None
+    assert (server.progress.step, server.progress.epoch) == (7, 2)
+    assert server.progress.metrics == {"loss": 0.5}
+
+
+def test_a_stop_ends_the_loop_by_an_error_and_not_by_its_end(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import primus
+        try:
+            for batch in primus.dataset(batch_rows=10):
+                print("batch", flush=True)
+                import time; time.sleep(0.01)
+            print("finished: would save a final model")
+        except primus.StoppingError as stop:
+            print(stop.reason, stop.seconds_left)
+    """
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            process = one.start_script(script)
+            assert process.stdout is not None
+            await anyio.to_thread.run_sync(process.stdout.readline)
+            one.server.stopping("preempted", 5_000)
+            return await one.finish(process)
+
+    assert anyio.run(main).splitlines()[-1] == "preempted 5.0"
+
+
+def test_a_slow_trainer_holds_the_reader_back_by_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    table = pa.table({"n": list(range(400_000))})
+    pq.write_table(table, folder / "a.parquet", row_group_size=20_000)
+    grantor = Grantor("rows", units_of(folder))
+    script = """
+        import primus
+        feed = primus.dataset(batch_rows=100)
+        next(feed)
+        print("one", flush=True)
+        __import__("signal").pause()
+    """
+
+    async def main() -> None:
+        async with fed(grantor, plan("rows", memory_bytes=400_000)) as one:
+            process = one.start_script(script)
+            assert process.stdout is not None
+            await anyio.to_thread.run_sync(process.stdout.readline)
+            await one.until(lambda: grantor.reports["r1"].buffered_bytes > 0)
+            for _ in range(20):
+                await anyio.sleep(0.005)
+                assert grantor.reports["r1"].buffered_bytes <= 600_000
+            process.kill()
+            process.communicate()
+
+    anyio.run(main)
+
+
+def test_delivery_stops_at_the_window_while_nobody_acknowledges(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")), window_rows=50)
+    script = """
+        import primus
+        for batch in primus.dataset(batch_rows=10):
+            print(batch.rows, flush=True)
+    """
+
+    async def main() -> int:
+        async with fed(grantor, is_driven=False) as one:
+            process = one.start_script(script)
+            await one.until(lambda: one.server.reports()[0].want > 0)
+            beat(one.server, grantor)
+            assert process.stdout is not None
+            count = 0
+            with anyio.move_on_after(0.3):
+                while await anyio.to_thread.run_sync(
+                    process.stdout.readline, abandon_on_cancel=True
+                ):
+                    count += 1
+            process.kill()
+            process.communicate()
+            return count
+
+    # All three frames that it has room for may be on their way when the window is full.
+    assert anyio.run(main) * 10 <= 50 + 3 * 100
+
+
+def test_a_file_that_changed_is_told_as_bad_and_the_others_come(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", 2, 10)
+    grantor = Grantor("rows", units_of(folder))
+    os.utime(folder / "part-0.parquet", ns=(1, 1))
+
+    batches = collect(grantor, "64", "numpy")
+
+    assert [n for _, _, numbers in batches for n in numbers] == list(range(10, 20))
+    assert [(unit, lo, kind) for unit, lo, _, kind in grantor.bad] == [(0, 0, "changed")]
+
+
+def test_a_file_with_another_type_is_told_as_bad(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", 1, 10)
+    pq.write_table(pa.table({"n": ["x"]}), folder / "part-1.parquet")
+    grantor = Grantor("rows", units_of(folder))
+
+    collect(grantor, "64", "numpy")
+
+    assert [(unit, kind) for unit, _, _, kind in grantor.bad] == [(1, "data")]
+
+
+def test_garbage_on_the_socket_ends_that_connection_only(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 1, 10)))
+
+    def spoil(path: Path, data: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(5)
+            link.connect(str(path))
+            link.sendall(data)
+            try:
+                return link.recv(100)
+            except ConnectionResetError:
+                return b""
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            for data in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x03\0\0\0J{x"):
+                assert await anyio.to_thread.run_sync(spoil, one.server.socket_path, data) == b""
+            return await one.finish(one.start_script(COLLECT, "64", "numpy"))
+
+    assert len(json.loads(anyio.run(main))[0][2]) == 10
+
+
+def test_a_state_directory_with_a_long_path_is_no_hindrance(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    script = "import primus; primus.ready(); print('said')"
+
+    async def main() -> None:
+        server = FeedServer((), directory=folder, attempt=AttemptId("j", "w", 0, 1))
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(server.run)
+            one = Fed(server, Grantor("rows", []), "r1")
+            await one.finish(one.start_script(script))
+            await one.until(lambda: server.ready)
+            assert oct((folder / "trainer.sock").stat().st_mode)[-3:] == "600"
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+
+
+def test_lines_of_text_come_as_bytes(tmp_path: Path) -> None:
+    """C75."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\r\n\xff\xfe\n\nlast")
+    grantor = Grantor("rows", units_of(path), granule=3)
+    script = """
+        import primus
+        print([line for b in primus.dataset(batch_rows=2) for line in b["line"].tolist()])
+    """
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).strip() == str([b"one", b"\xff\xfe", b"", b"last"])
+    assert grantor.is_done
