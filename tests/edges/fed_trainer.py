@@ -79,9 +79,14 @@ class Fed:
         self.grantor.lose(self.name)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        with anyio.fail_after(WAIT_S):
-            while not is_so():  # noqa: ASYNC110 what it waits for is in another process
-                await anyio.sleep(0.005)
+        await until(is_so)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that another process or thread does."""
+    with anyio.fail_after(WAIT_S):
+        while not is_so():  # noqa: ASYNC110 nobody here can set an event
+            await anyio.sleep(0.005)
 
 
 @asynccontextmanager

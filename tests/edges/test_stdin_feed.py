@@ -1,0 +1,271 @@
+"""Standard input: any program is a trainer, and what it has taken is seen, not told."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.grantor import Grantor, Open
+from primusd.datafeed.pipe import CHILD_BUFFER_BYTES
+from primusd.datafeed.pipe_reader import is_waiting_for_input
+from tests.edges.fed_trainer import fed, stdin_plan, units_of, until
+
+READ_ONE_LINE_AND_STOP = ["sh", "-c", "read line; echo $line; kill -STOP $$"]
+
+
+def write_lines(path: Path, count: int, width: int = 90) -> bytes:
+    data = b"".join(b"%09d %s\n" % (n, b"x" * (n % width)) for n in range(count))
+    path.write_bytes(data)
+    return data
+
+
+def feed(grantor: Grantor, command: list[str], framing: str = "lines") -> str:
+    async def main() -> str:
+        async with fed(grantor, stdin_plan(framing)) as one:
+            return await one.finish(one.start(command))
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize("granule", [0, 1_000])
+def test_a_program_gets_all_files_in_order_and_then_the_end(tmp_path: Path, granule: int) -> None:
+    a = write_lines(tmp_path / "a.txt", 400)
+    b = b"windows\r\n\xff\x00bad bytes\nno end"
+    (tmp_path / "b.txt").write_bytes(b)
+    grantor = Grantor("rows", units_of(tmp_path), granule=granule, epochs=2)
+
+    out = feed(grantor, ["cat"])
+
+    assert out == (a + b + b"\n").decode("utf-8", "backslashreplace") * 2
+    assert grantor.is_done
+
+
+def test_raw_bytes_are_passed_on_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo")
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    assert feed(grantor, ["cat"], "raw") == "one\ntwo"
+    assert grantor.is_done
+
+
+def test_lines_are_counted_by_wc(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 60_000)
+    grantor = Grantor("rows", units_of(tmp_path), granule=1 << 20)
+
+    assert feed(grantor, ["wc", "-l"]).strip() == "60000"
+    assert grantor.is_done
+
+
+def test_random_bytes_arrive_unchanged(tmp_path: Path) -> None:
+    """C75."""
+    data = random.Random(5).randbytes(300_000)
+    (tmp_path / "a.txt").write_bytes(data)
+    grantor = Grantor("rows", units_of(tmp_path), granule=7_000)
+
+    out = feed(grantor, ["sha256sum"], "raw")
+
+    told = subprocess.run(["sha256sum"], input=data, capture_output=True, check=True).stdout
+    assert out == told.decode()
+
+
+def test_a_line_longer_than_the_pipe_arrives(tmp_path: Path) -> None:
+    data = b"short\n" + b"x" * (3 << 20) + b"\nlast\n"
+    (tmp_path / "a.txt").write_bytes(data)
+    grantor = Grantor("rows", units_of(tmp_path), granule=1 << 20)
+
+    assert feed(grantor, ["wc", "-c"]).strip() == str(len(data))
+    assert grantor.is_done
+
+
+def test_rows_of_parquet_come_as_json_lines(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2, 3], "s": ["a", None, "é"]}), tmp_path / "a.parquet")
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    out = feed(grantor, ["cat"])
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows == [{"n": 1, "s": "a"}, {"n": 2, "s": None}, {"n": 3, "s": "é"}]
+    assert grantor.is_done
+
+
+def test_a_program_that_reads_five_lines_leaves_the_rest_to_others(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "a.txt", 50_000)
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    out = feed(grantor, ["head", "-n", "5"])
+
+    assert out.encode() == b"".join(data.splitlines(keepends=True)[:5])
+    assert not grantor.is_done
+    assert not grantor.out
+    assert feed(grantor, ["wc", "-l"]).strip() == "50000", "its buffer may have held all it read"
+
+
+def test_the_pipe_stays_open_while_others_still_hold_rows(tmp_path: Path) -> None:
+    """End of file means that the stream is finished, and nothing else."""
+    write_lines(tmp_path / "a.txt", 10)
+    grantor = Grantor("rows", units_of(tmp_path))
+    grantor.out[999] = Open("other", 0, 0, 0, 10, 0)
+
+    async def main() -> str:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start(["wc", "-l"])
+            await one.until(lambda: bool(grantor.done))
+            await anyio.sleep(0.1)
+            assert process.poll() is None
+            del grantor.out[999]
+            return await one.finish(process)
+
+    assert anyio.run(main).strip() == "10"
+
+
+def test_a_stop_does_not_close_the_pipe(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 10)
+    grantor = Grantor("rows", units_of(tmp_path))
+    grantor.out[999] = Open("other", 0, 0, 0, 10, 0)
+
+    async def main() -> int:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start(["wc", "-l"])
+            await one.until(lambda: bool(grantor.done))
+            one.server.stopping("preempted", 5_000)
+            await anyio.sleep(0.1)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            out, _ = await anyio.to_thread.run_sync(process.communicate)
+            assert out == b"", "it would have printed a count at the end of file"
+            one.end(process)
+            return process.returncode
+
+    assert anyio.run(main) == -signal.SIGTERM
+
+
+WORK = """
+    import os, sys
+    for number, line in enumerate(sys.stdin.buffer):
+        print(line.decode()[:9], flush=True)
+        if number == int(sys.argv[1]):
+            os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("dies_at", [0, 1, 777, 30_000, 59_999])
+def test_a_killed_program_loses_no_row_and_the_next_one_begins_at_a_row(
+    tmp_path: Path, dies_at: int
+) -> None:
+    """C53: also of what lay in its own buffer; a row it got half of comes whole again."""
+    write_lines(tmp_path / "a.txt", 60_000)
+    grantor = Grantor("rows", units_of(tmp_path), granule=1 << 20)
+
+    async def main() -> tuple[list[str], list[str]]:
+        async with fed(grantor, stdin_plan(), name="a") as one:
+            process = one.start_script(WORK, str(dies_at))
+            out, _ = await anyio.to_thread.run_sync(process.communicate)
+            one.end(process)
+            first = out.decode().splitlines()
+        async with fed(grantor, stdin_plan(), name="b") as one:
+            second = (await one.finish(one.start(["cut", "-c", "1-9"]))).splitlines()
+        return first, second
+
+    first, second = anyio.run(main)
+
+    rows = [f"{n:09d}" for n in range(60_000)]
+    assert first == rows[: dies_at + 1]
+    assert set(second) <= set(rows), "a tail of a row"
+    assert set(first) | set(second) == set(rows)
+    repeated = len(set(first) & set(second))
+    assert repeated * 10 <= CHILD_BUFFER_BYTES + (2 << 20)
+    assert grantor.is_done
+
+
+def test_a_program_that_died_when_it_had_used_all_repeats_nothing(tmp_path: Path) -> None:
+    """It waited in a read of the empty pipe, so its buffer was used up."""
+    write_lines(tmp_path / "a.txt", 100)
+    grantor = Grantor("rows", units_of(tmp_path))
+    grantor.out[999] = Open("other", 0, 0, 0, 10, 0)
+
+    async def main() -> None:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start(["cat"])
+            await one.until(lambda: bool(grantor.done))
+            process.kill()
+            process.communicate()
+            one.end(process)
+
+    anyio.run(main)
+
+    assert grantor.done == [(0, 0, 0, (tmp_path / "a.txt").stat().st_size)]
+
+
+def test_a_busy_program_is_not_taken_to_have_used_what_it_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 100)
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    async def main() -> int:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start(READ_ONE_LINE_AND_STOP)
+            assert process.stdout is not None
+            await anyio.to_thread.run_sync(process.stdout.readline)
+            await anyio.sleep(0.2)
+            (lease,) = grantor.out.values()
+            process.kill()
+            process.communicate()
+            one.end(process)
+            return lease.position
+
+    assert anyio.run(main) == 0
+
+
+def test_waiting_in_a_read_of_the_pipe_is_seen_also_below_a_shell(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    inode = os.fstat(read_end).st_ino
+    other_end, _ = os.pipe()
+    with subprocess.Popen(["sh", "-c", "cat; exit 0"], stdin=read_end) as process:
+        anyio.run(until, lambda: is_waiting_for_input(process.pid, inode))
+
+        assert not is_waiting_for_input(process.pid, os.fstat(other_end).st_ino)
+        os.close(write_end)
+        process.wait(10)
+        assert not is_waiting_for_input(process.pid, inode)
+    os.close(read_end)
+
+
+def test_a_program_that_closes_its_input_leaves_the_rest_and_lives_on(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 100_000)
+    grantor = Grantor("rows", units_of(tmp_path))
+    script = """
+        import os, signal
+        os.close(0)
+        print("closed", flush=True)
+        signal.pause()
+    """
+
+    async def main() -> None:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start_script(script)
+            await one.until(lambda: len(grantor.reports) > 0 and not grantor.out)
+            await one.until(lambda: grantor.reports["r1"].want == 0)
+            assert process.poll() is None
+            process.kill()
+            process.communicate()
+            one.end(process)
+
+    anyio.run(main)
+
+    assert feed(grantor, ["wc", "-l"]).strip() == "100000"
+
+
+def test_a_file_that_is_gone_is_told_and_the_others_come(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 10)
+    write_lines(tmp_path / "b.txt", 20)
+    grantor = Grantor("rows", units_of(tmp_path))
+    (tmp_path / "a.txt").unlink()
+
+    assert feed(grantor, ["wc", "-l"]).strip() == "20"
+    assert [kind for *_, kind in grantor.bad] == ["vanished"]
