@@ -10,7 +10,12 @@ from typing import TextIO
 
 import structlog
 
-EVENTS: frozenset[str] = frozenset()
+EVENTS: frozenset[str] = frozenset(
+    {
+        "trainer.misspoke",
+        "trainer.op_ignored",
+    }
+)
 
 _LEVELS = {
     "debug": logging.DEBUG,
