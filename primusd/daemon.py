@@ -1,0 +1,362 @@
+"""The daemon: keeps every part running, hears signals, and stops in order; knows them all."""
+
+import faulthandler
+import os
+import signal
+import ssl
+import sys
+from collections.abc import Iterator, Sequence
+
+import anyio
+import structlog
+from aiohttp import web
+from anyio.abc import TaskGroup, TaskStatus
+
+from primusd import __version__, config, logs, systemd
+from primusd.clock import SystemClock
+from primusd.config import Loaded
+from primusd.engine import Engine, EngineSettings
+from primusd.errors import (
+    ConfigError,
+    NewerSchemaError,
+    PrimusdError,
+    StateDirectoryInUseError,
+    StoreFullError,
+)
+from primusd.flags import parse
+from primusd.job.events import CancelRequested, JobSubmitted
+from primusd.job.model import replicas_of
+from primusd.job.phases import AttemptPhase
+from primusd.keys import node_key
+from primusd.listeners import AddressInUseError
+from primusd.local_node import keep_node, wait_for_end
+from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
+from primusd.parts import Parts, build_parts
+from primusd.records import Event
+from primusd.startup import (
+    Prepared,
+    access_of,
+    clean_run,
+    heads_of,
+    load_configuration,
+    prepare,
+    remove_state,
+    start_lines,
+)
+from primusd.state.archive import Archive
+from primusd.state.ballast import Ballast
+from primusd.state.directory import EmbeddedElection
+from primusd.state.embedded import ArchiveLimits, EmbeddedJournal
+
+log = structlog.get_logger()
+
+EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG, EXIT_IN_USE, EXIT_NEWER, EXIT_ADDRESS = range(6)
+CANCEL_S = 60.0
+"""How long an orderly stop of an ephemeral daemon waits for its jobs."""
+CLOSE_S = 5.0
+BALLAST_AGAIN_S = 60.0
+LOOK_S = 0.05
+OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the daemon to its end; return its exit code."""
+    flags = parse(words)
+    try:
+        loaded = load_configuration(flags, os.environ)
+        if flags.check_config:
+            sys.stdout.write(config.check_text(loaded))
+            return EXIT_STOPPED
+        logs.configure(loaded.config.logs.level, loaded.config.logs.format, stream=sys.stderr)
+        if flags.config is not None:
+            # The node of this host reads its own section of the same file.
+            os.environ["PRIMUSD_CONFIG"] = str(flags.config.absolute())
+        prepared = prepare(flags, loaded, os.environ)
+    except PrimusdError as error:
+        return failed(error)
+    return run(prepared)
+
+
+def run(prepared: Prepared) -> int:
+    """Run a daemon that holds its directories; return its exit code."""
+    code = EXIT_FAILED
+    try:
+        code = anyio.run(Daemon(prepared).run)
+    except* PrimusdError as group:
+        code = failed(next(leaves(group)))
+    finally:
+        clean_run(prepared)
+        prepared.directory.close()
+    if prepared.is_ephemeral and code == EXIT_STOPPED:
+        remove_state(prepared)
+    return code
+
+
+def failed(error: PrimusdError) -> int:
+    """Tell a failure to a person, and return the exit code it leads to."""
+    if isinstance(error, ConfigError) and error.errors:
+        text = config.problem_text(error)
+    else:
+        text = f"error: {error.message}"
+    hint = f"\n  {error.hint}" if error.hint else ""
+    sys.stderr.write(f"{text}{hint}\n")
+    match error:
+        case ConfigError():
+            return EXIT_CONFIG
+        case StateDirectoryInUseError():
+            return EXIT_IN_USE
+        case NewerSchemaError():
+            return EXIT_NEWER
+        case AddressInUseError():
+            return EXIT_ADDRESS
+        case _:
+            return EXIT_FAILED
+
+
+def leaves(group: BaseExceptionGroup[PrimusdError]) -> Iterator[PrimusdError]:
+    """Yield the errors of a group, however deep they are nested."""
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from leaves(one)
+        else:
+            yield one
+
+
+class Daemon:
+    """One life of the daemon."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._loaded = prepared.loaded
+        self._access = access_of(prepared.loaded, prepared.token)
+        self._state = prepared.directory.path
+        self._ballast = Ballast(self._state / "ballast")
+        self._archive = Archive(self._state / "archive")
+        self._clock = SystemClock()
+        self._tls = tls_of(prepared.loaded)
+        self._signals = 0
+        self._told_to_stop = anyio.Event()
+        self._told_again = anyio.Event()
+
+    async def run(self) -> int:
+        """Lead and serve until told to stop; stop in order."""
+        self._ballast.take()
+        history = self._loaded.config.history
+        journal = EmbeddedJournal(
+            self._state / "journal.db",
+            archive=self._archive,
+            ballast=self._ballast,
+            limits=ArchiveLimits(history.keep_ms, history.bytes_max),
+        )
+        parts = self._build(journal)
+        try:
+            async with anyio.create_task_group() as group:
+                await group.start(self._hear_signals, parts)
+                await self._start(group, parts)
+                await self._told_to_stop.wait()
+                await self._end(parts.engine)
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                await journal.close()
+        return EXIT_STOPPED
+
+    def _build(self, journal: EmbeddedJournal) -> Parts:
+        store = self._loaded.config.store
+        engine = Engine(
+            journal,
+            EmbeddedElection(self._prepared.directory),
+            self._clock,
+            settings=EngineSettings(
+                cluster_id=self._prepared.directory.cluster_id,
+                version=__version__,
+                ack_linger_ms=store.ack_linger_ms or 0,
+                snapshot_every_ms=store.snapshot_every_ms,
+            ),
+            admits=self._refusal,
+        )
+        return build_parts(
+            self._prepared,
+            engine,
+            self._clock,
+            archive=self._archive,
+            config=lambda: self._loaded,
+            access=lambda: self._access,
+        )
+
+    def _refusal(self, event: Event) -> PrimusdError | None:
+        """Refuse new jobs on a full disk: what is left of it is for jobs to end in order."""
+        if isinstance(event, JobSubmitted) and self._ballast.is_given_up:
+            return StoreFullError(
+                f"the disk of {self._state} is full; no new job is taken",
+                hint="free some room there",
+            )
+        return None
+
+    async def _start(self, group: TaskGroup, parts: Parts) -> None:
+        """Recover, ask the launchers, keep the plans, and only then answer anybody."""
+        await group.start(parts.engine.run)
+        await group.start(parts.effects.run)
+        for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
+            group.start_soon(background)
+        await group.start(self._serve, parts.app)
+        if not self._prepared.flags.no_node:
+            self._introduce_node()
+            group.start_soon(keep_node, self._state)
+        sys.stdout.write(start_lines(self._prepared, __version__) + "\n")
+        sys.stdout.flush()
+        systemd.notify_ready(f"leads, term {parts.engine.term}")
+        if (every_ms := systemd.watchdog_every_ms()) is not None:
+            group.start_soon(_ping_watchdog, every_ms)
+
+    async def _serve(
+        self, app: web.Application, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Answer on every listener until cancelled."""
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            for one in self._prepared.listeners:
+                tls = None if one.is_unix else self._tls
+                await web.SockSite(runner, one.socket, ssl_context=tls).start()
+            task_status.started()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+                await runner.cleanup()
+
+    def _introduce_node(self) -> None:
+        """Leave the file by which the node of this host finds us."""
+        directory, name = self._prepared.directory, self._loaded.config.member
+        write_bootstrap(
+            self._state,
+            NodeBootstrap(
+                cluster=directory.cluster_id,
+                name=name,
+                heads=heads_of(self._prepared),
+                key=node_key(directory.secret, name),
+            ),
+        )
+
+    async def _keep_ballast(self) -> None:
+        while True:
+            await anyio.sleep(BALLAST_AGAIN_S)
+            if self._ballast.is_given_up and self._ballast.take():
+                log.info("ballast.taken")
+
+    async def _hear_signals(
+        self, parts: Parts, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+        with anyio.open_signal_receiver(*numbers) as received:
+            task_status.started()
+            async for number in received:
+                match number:
+                    case signal.SIGHUP:
+                        self._reload()
+                    case signal.SIGUSR1:
+                        self._dump(parts.engine)
+                    case _ if self._told_to_stop.is_set():
+                        self._told_again.set()
+                    case _:
+                        self._told_to_stop.set()
+
+    def _reload(self) -> None:
+        """Read the configuration again and take over what can change while we run."""
+        systemd.notify("RELOADING=1")
+        try:
+            loaded = load_configuration(self._prepared.flags, os.environ)
+            access = access_of(loaded, self._prepared.token)
+            found = config.changes(self._loaded.config, loaded.config)
+            if self._tls is not None and loaded.config.listen.tls_cert:
+                _load_chain(self._tls, loaded)
+        except PrimusdError as error:
+            log.error("config.refused", text=error.message)  # noqa: TRY400 - a person's mistake.
+        else:
+            self._loaded, self._access = loaded, access
+            logs.configure(loaded.config.logs.level, loaded.config.logs.format, stream=sys.stderr)
+            log.info("config.reloaded", taken=found.live, after_restart=found.after_restart)
+        systemd.notify("READY=1")
+
+    def _dump(self, engine: Engine) -> None:
+        """Write state and stacks to the log."""
+        world = engine.world
+        log.info(
+            "daemon.dumped",
+            term=engine.term,
+            revision=engine.revision,
+            outage=engine.outage.message if engine.outage else "",
+            jobs={job.uid: job.phase.value for job in world.jobs.values()},
+            nodes={node.name: node.phase.value for node in world.admission.nodes.values()},
+            wedged=dict(world.admission.wedged),
+            tasks=[one.name for one in anyio.get_running_tasks()],
+        )
+        faulthandler.dump_traceback(file=sys.stderr)
+
+    async def _end(self, engine: Engine) -> None:
+        """Stop in order: trainers run on, unless all of it was ephemeral."""
+        systemd.notify_stopping()
+        if self._prepared.is_ephemeral:
+            await self._end_jobs(engine)
+            if end_node(self._state):
+                await wait_for_end(self._state)
+        count = living_attempts(engine)
+        told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
+        sys.stdout.write((told if count else "primusd stopped; no trainer runs") + "\n")
+        sys.stdout.flush()
+
+    async def _end_jobs(self, engine: Engine) -> None:
+        """Cancel every job and wait until nothing of it is left; a second signal ends the wait."""
+        for uid, job in engine.world.jobs.items():
+            if not job.is_final:
+                engine.tell(uid, CancelRequested("the ephemeral daemon stops"), by="engine")
+        with anyio.move_on_after(CANCEL_S):
+            while not self._told_again.is_set():
+                if all(job.is_final for job in engine.world.jobs.values()):
+                    break
+                await anyio.sleep(LOOK_S)
+
+
+def living_attempts(engine: Engine) -> int:
+    """Return how many attempts are not over."""
+    return sum(
+        replica.newest is not None and replica.newest.phase not in OVER
+        for job in engine.world.jobs.values()
+        if not job.is_final
+        for role in job.roles.values()
+        for replica in replicas_of(role)
+    )
+
+
+def tls_of(loaded: Loaded) -> ssl.SSLContext | None:
+    """Return what TCP connections are secured with, None for nothing.
+
+    Raises:
+        ConfigError: Certificate and key cannot be used.
+    """
+    listen = loaded.config.listen
+    if not listen.tls_cert:
+        return None
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load_chain(tls, loaded)
+    if listen.client_ca:
+        tls.load_verify_locations(listen.client_ca)
+        tls.verify_mode = ssl.CERT_OPTIONAL
+    return tls
+
+
+def _load_chain(tls: ssl.SSLContext, loaded: Loaded) -> None:
+    listen = loaded.config.listen
+    try:
+        tls.load_cert_chain(listen.tls_cert, listen.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"listen.tls_cert {listen.tls_cert} and its key cannot be used: {error}"
+        ) from error
+
+
+async def _ping_watchdog(every_ms: int) -> None:
+    """Tell systemd that the loop turns; a loop that stands still tells nothing."""
+    while True:
+        systemd.notify_watchdog()
+        await anyio.sleep(every_ms / 1000)

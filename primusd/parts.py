@@ -1,0 +1,146 @@
+"""Every part of a daemon, built from the configuration; nothing runs yet."""
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from aiohttp import web
+from msgspec import Struct
+
+from primusd import __version__
+from primusd.api.app import build
+from primusd.api.auth import Access
+from primusd.api.context import Context
+from primusd.api.executor_routes import add_executor_routes
+from primusd.api.executors import ExecutorRegistry
+from primusd.api.launch_orders import OrderSettings
+from primusd.api.live_values import LiveValues
+from primusd.api.nodes import NodeRegistry, add_node_routes
+from primusd.clock import Clock
+from primusd.config import Loaded
+from primusd.datafeed.protocol import Unit
+from primusd.datafeed.sources.files import list_sources
+from primusd.effects import Effects
+from primusd.engine import Engine
+from primusd.executor.protocol import Bootstrap
+from primusd.job.ids import AttemptId
+from primusd.job.spec import StreamSpec
+from primusd.keys import job_key
+from primusd.launchers.local import LocalLauncher
+from primusd.liveness import Liveness
+from primusd.startup import Prepared, heads_of
+from primusd.state.archive import Archive
+from primusd.sweep import Strays
+from primusd.views.rendering import Renderer
+from primusd.watch import Watch
+
+
+class Parts(Struct, frozen=True):
+    """What a daemon runs."""
+
+    engine: Engine
+    effects: Effects
+    liveness: Liveness
+    nodes: NodeRegistry
+    executors: ExecutorRegistry
+    app: web.Application
+
+
+def build_parts(
+    prepared: Prepared,
+    engine: Engine,
+    clock: Clock,
+    *,
+    archive: Archive,
+    config: Callable[[], Loaded],
+    access: Callable[[], Access],
+) -> Parts:
+    """Return the parts around an engine.
+
+    Args:
+        prepared: Directories, addresses, secret.
+        engine: Not running yet, so that all of them hear its first word.
+        clock: Of this host.
+        archive: Read by the API.
+        config: The configuration in force.
+        access: Who may come in over TCP.
+    """
+    cluster_id, secret = prepared.directory.cluster_id, prepared.directory.secret
+    state, heads, strays = prepared.directory.path, heads_of(prepared), Strays()
+    live = LiveValues(clock)
+    liveness = Liveness(engine, clock)
+    launcher = LocalLauncher(lambda: engine.term)
+    nodes = NodeRegistry(engine, launcher, live, clock, cluster_id=cluster_id, secret=secret)
+    executors = ExecutorRegistry(
+        engine,
+        liveness,
+        live,
+        cluster_id=cluster_id,
+        secret=secret,
+        heads=lambda: heads,
+        settings=lambda: _order_settings(config()),
+    )
+    effects = Effects(
+        engine,
+        {launcher.name: launcher},
+        bootstrap=partial(_bootstrap, cluster_id, heads, secret),
+        list_units=_list_units,
+        drop_record=partial(_drop_record, state),
+        strays=strays,
+    )
+    context = Context(
+        engine=engine,
+        watch=Watch(
+            engine,
+            clock,
+            Renderer(engine.at_ms, live.live),
+            keep_ms=config().config.limits.replay_watch_ms,
+        ),
+        config=config,
+        access=access,
+        clock=clock,
+        cluster_id=cluster_id,
+        secret=secret,
+        version=__version__,
+        started_ms=clock.wall_ms(),
+        state=state,
+        blobs=state / "blobs",
+        archive=archive,
+        launchers={launcher.name: launcher},
+        strays=strays,
+        heads=heads,
+        live=live.live,
+        ask=executors.ask,
+    )
+    app = build(context)
+    add_executor_routes(app, executors)
+    add_node_routes(app, nodes)
+    return Parts(engine, effects, liveness, nodes, executors, app)
+
+
+def _order_settings(loaded: Loaded) -> OrderSettings:
+    logs = loaded.config.logs
+    return OrderSettings(
+        cluster=loaded.config.cluster,
+        version=__version__,
+        log_bytes_max=logs.attempt_file_bytes,
+        log_files_max=logs.attempt_files,
+    )
+
+
+def _bootstrap(
+    cluster_id: str, heads: tuple[str, ...], secret: bytes, attempt: AttemptId
+) -> Bootstrap:
+    return Bootstrap(
+        cluster=cluster_id, attempt=attempt, heads=heads, key=job_key(secret, attempt.job)
+    )
+
+
+def _list_units(spec: StreamSpec) -> list[Unit]:
+    return list_sources(spec.sources, spec.format)
+
+
+def _drop_record(state: Path, job: str) -> None:
+    """Remove the folder of a job whose record went: working directories and logs."""
+    shutil.rmtree(state / "jobs" / job, ignore_errors=True)
