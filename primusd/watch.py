@@ -6,6 +6,7 @@ on from where it stopped; who is too slow, or asks for what the ring no longer h
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import Protocol
 
 import anyio
@@ -349,9 +350,8 @@ def _changed_parts(
             yield REPLICA, f"{uid}/{replica_name(name, index)}", was, is_there
     if after is not None:
         revision = published.entry.revision
-        for moment in reversed(after.timeline):
-            if moment.revision != revision:
-                break
+        newest = takewhile(lambda one: one.revision == revision, reversed(after.timeline))
+        for moment in reversed(tuple(newest)):
             yield EVENT, f"{uid}/{revision}.{moment.position}", False, True
 
 

@@ -10,7 +10,8 @@ from primusd.api.limits import Rates, limiter
 from primusd.api.openapi import OPENAPI, describe
 from primusd.api.problems import answer_problems
 from primusd.api.routes import ROUTES
-from primusd.api.watching import OPEN_WATCHES
+from primusd.api.watching import OPEN_WATCHES, Line
+from primusd.views import documents
 
 
 def build(context: Context) -> web.Application:
@@ -34,7 +35,7 @@ def build(context: Context) -> web.Application:
     )
     app[CONTEXT] = context
     app[OPEN_WATCHES] = set()
-    app[OPENAPI] = describe(ROUTES)
+    app[OPENAPI] = describe(ROUTES, (documents.Plan, documents.Event, Line))
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.handler)
     return app

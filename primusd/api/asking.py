@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from primusd.api.auth import Caller
+from primusd.api.auth import CALLER
 from primusd.api.context import Context
 from primusd.errors import (
     MalformedError,
@@ -42,9 +42,7 @@ def context_of(request: web.Request) -> Context:
 
 def caller_of(request: web.Request) -> str:
     """Return who sent the request, as the journal keeps it."""
-    caller = request["caller"]
-    assert isinstance(caller, Caller)
-    return caller.name
+    return request[CALLER].name
 
 
 def answer(

@@ -36,6 +36,9 @@ class Caller(Struct, frozen=True):
     role: str
 
 
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+
+
 class Token(Struct, frozen=True):
     """A token that opens the TCP listener; only its digest is known."""
 
@@ -166,7 +169,7 @@ def authenticator(access: Callable[[], Access]) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_open(request.path):
-            request["caller"] = authenticate(request, access())
+            request[CALLER] = authenticate(request, access())
         return await handler(request)
 
     return check

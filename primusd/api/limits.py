@@ -5,6 +5,7 @@ from collections.abc import Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from primusd.api.auth import CALLER
 from primusd.api.problems import Handler
 from primusd.errors import TooManyRequestsError
 
@@ -47,7 +48,7 @@ def limiter(rates: Rates) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        caller = request.get("caller")
+        caller = request.get(CALLER)
         if caller is not None:
             rates.take(caller.name)
         return await handler(request)

@@ -15,7 +15,7 @@ from primusd.api.asking import choice, context_of, find_job, flag, number
 from primusd.api.context import Context
 from primusd.api.log_merge import LogLine, LogMerge, Wanted
 from primusd.api.log_remote import RemoteLogs
-from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S
+from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S, cut_off
 from primusd.errors import MalformedError, NotFoundError, Problem
 from primusd.executor.logs import STREAMS
 from primusd.job.model import Job, find_replica
@@ -66,8 +66,8 @@ async def read_logs(request: web.Request) -> web.StreamResponse:
                 await response.write(data)
         await response.write_eof()
     except (ConnectionResetError, TimeoutError):
-        # The reader is gone, or takes nothing: files hold what it missed.
-        pass
+        # The files hold what it missed.
+        cut_off(request)
     return response
 
 

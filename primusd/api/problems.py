@@ -21,6 +21,7 @@ from primusd.errors import (
 log = structlog.get_logger()
 
 REQUEST_ID = "X-Request-Id"
+ID: web.RequestKey[str] = web.RequestKey("id", str)
 RETRY_AFTER_S = 1
 _CODES = {
     400: "InvalidRequest",
@@ -83,7 +84,7 @@ def _type(code: str) -> str:
 async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give each request an id and turn every error that is meant for a person into a problem."""
     request_id = token_hex(8)
-    request["id"] = request_id
+    request[ID] = request_id
     try:
         response = await handler(request)
     except PrimusdError as error:

@@ -72,11 +72,17 @@ async def serve_watch(
     except CutOffError as error:
         await stream.fail(ResourceVersionTooOldError(error.message, oldest=context.watch.oldest))
     except (ConnectionResetError, TimeoutError):
-        pass
+        cut_off(request)
     finally:
         open_watches.discard(watcher)
         watcher.close()
     return stream.response
+
+
+def cut_off(request: web.Request) -> None:
+    """End the connection of a reader that is gone or takes nothing: what it has not read is lost."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _last_event_id(request: web.Request) -> int:

@@ -13,6 +13,7 @@ from primusd.job.admission_events import RoleDemand
 from primusd.job.admission_model import Admission, Demand, Held, Node
 from primusd.job.events import Place
 from primusd.job.phases import NodePhase
+from primusd.units import format_bytes
 
 
 class Amount(Struct, frozen=True, array_like=True):
@@ -228,18 +229,19 @@ def unfit_sentence(admission: Admission, roles: Iterable[RoleDemand]) -> str:
         return ""
     wants = tuple(roles)
     total = total_of(wants)
-    for name, unit, each, asked in (
-        ("memory", "bytes", [node.memory_bytes for node in nodes], total.memory_bytes),
-        ("gpu", "GPUs", [node.gpu for node in nodes], total.gpu),
+    for unit, show, each, asked in (
+        ("of memory", format_bytes, [node.memory_bytes for node in nodes], total.memory_bytes),
+        ("GPUs", str, [node.gpu for node in nodes], total.gpu),
     ):
         if asked > sum(each):
-            return f"the job asks for {asked} {unit} in all, the nodes have {sum(each)}"
+            there = show(sum(each))
+            return f"the job asks for {show(asked)} {unit} in all, the nodes have {there}"
         for want in wants:
-            one = want.memory_bytes if name == "memory" else want.gpu
+            one = want.gpu if show is str else want.memory_bytes
             if one > max(each):
                 return (
-                    f"a replica of {want.role} asks for {one} {unit}, "
-                    f"the largest node has {max(each)}"
+                    f"a replica of {want.role} asks for {show(one)} {unit}, "
+                    f"the largest node has {show(max(each))}"
                 )
     ports = sum(node.last_port - node.first_port + 1 for node in nodes)
     if total.port_count > ports:

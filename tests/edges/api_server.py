@@ -4,7 +4,8 @@ There are no executors: a test tells the engine what honest edges would tell it.
 """
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from primusd import __version__
 from primusd.api.app import build
 from primusd.api.auth import Access, token_of
-from primusd.api.context import Context
+from primusd.api.context import AskExecutor, Context, ask_nobody
+from primusd.api.watching import OPEN_WATCHES
 from primusd.clock import SystemClock
 from primusd.config import Config, Directories, Loaded
 from primusd.core import World
@@ -58,11 +60,14 @@ class SoleElection:
 class Server:
     """The application, running in a thread of its own."""
 
-    def __init__(self, folder: Path, portal: BlockingPortal, config: Config) -> None:
+    def __init__(
+        self, folder: Path, portal: BlockingPortal, config: Config, ask: AskExecutor
+    ) -> None:
         self.folder = folder
         self.socket = folder / "s.sock"
         self.state = folder / "state"
         self.port = 0
+        self.open_watches: set[object] = set()
         self.strays = Strays()
         self._portal = portal
         clock = SystemClock()
@@ -89,13 +94,16 @@ class Server:
             launchers={},
             strays=self.strays,
             heads=(f"unix:{self.socket}",),
+            ask=ask,
         )
         self.client = Client(f"unix:{self.socket}", timeout_s=20)
 
     async def run(self, stop: anyio.Event, started: anyio.Event) -> None:
         async with anyio.create_task_group() as group:
             await group.start(self.engine.run)
-            runner = web.AppRunner(build(self.context), handle_signals=False)
+            app = build(self.context)
+            self.open_watches = app[OPEN_WATCHES]
+            runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
             await runner.setup()
             await web.UnixSite(runner, str(self.socket)).start()
             listener = socket.create_server(("127.0.0.1", 0))
@@ -123,6 +131,13 @@ class Server:
             await self.engine.propose(machine, event, by="test")
 
         self._portal.call(propose)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        end_s = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
 
     def node(self, name: str = "n1", *, cpu: int = 64, memory: int = 64, gpu: int = 0) -> None:
         self.tell(
@@ -180,10 +195,12 @@ def job_file(**changes: Any) -> Json:
 
 
 @contextmanager
-def serve(folder: Path, config: Config | None = None) -> Iterator[Server]:
+def serve(
+    folder: Path, config: Config | None = None, *, ask: AskExecutor = ask_nobody
+) -> Iterator[Server]:
     """Run the application until the end of the block."""
     with start_blocking_portal("asyncio") as portal:
-        server = Server(folder, portal, config or Config())
+        server = Server(folder, portal, config or Config(), ask)
         stop, started = portal.call(_events)
         future = portal.start_task_soon(server.run, stop, started)
         portal.call(_wait_started, started)

@@ -1,0 +1,103 @@
+"""Who may come in: the socket knows its caller, TCP always wants a token, Host and Origin count."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from primusd.api.auth import host_name, read_tokens, token_of
+from primusd.ctl.failures import ApiError
+from primusd.errors import ConfigError
+from tests.edges.api_server import NAMESPACE, Server, job_file, serve
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serve(tmp_path) as running:
+        running.node()
+        yield running
+
+
+def answered(server: Server, method: str, path: str, **headers: str) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    code = json.loads(data).get("code", "") if data.startswith(b"{") else ""
+    return response.status, code
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version"])
+def test_health_and_version_need_no_token(server: Server, path: str) -> None:
+    assert answered(server, "GET", path)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/cluster", NAMESPACE, "/nope"])
+def test_over_tcp_everything_else_needs_one_on_loopback_too(server: Server, path: str) -> None:
+    assert answered(server, "GET", path) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer nope", "Basic tok-admin", "Bearer", "Bearer \xe9", "tok-admin", ""]
+)
+def test_a_wrong_token_is_no_token(server: Server, value: str) -> None:
+    assert answered(server, "GET", "/api/v1/cluster", Authorization=value)[0] == 401
+
+
+def test_a_token_opens_and_its_name_is_recorded(server: Server) -> None:
+    job = server.tcp("tok-write").call("POST", NAMESPACE, body=job_file())
+
+    assert job["submittedBy"] == "token:write"
+
+
+def test_a_reading_token_reads_and_no_more(server: Server) -> None:
+    client = server.tcp("tok-read")
+
+    assert client.get("/api/v1/cluster")["kind"] == "Cluster"
+    with pytest.raises(ApiError) as caught:
+        client.call("POST", NAMESPACE, body=job_file())
+    assert (caught.value.status, caught.value.code) == (403, "Forbidden")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "169.254.169.254", ""])
+def test_a_name_that_was_rebound_to_this_host_is_turned_away(server: Server, host: str) -> None:
+    headers = {"Host": host, "Authorization": "Bearer tok-admin"}
+
+    assert answered(server, "GET", "/api/v1/cluster", **headers) == (403, "Forbidden")
+
+
+def test_a_page_of_another_origin_is_turned_away(server: Server) -> None:
+    own = f"127.0.0.1:{server.port}"
+    token = {"Authorization": "Bearer tok-admin", "Host": own}
+
+    evil = answered(server, "GET", "/api/v1/cluster", Origin="http://evil.example", **token)
+    same = answered(server, "GET", "/api/v1/cluster", Origin=f"http://{own}", **token)
+
+    assert evil == (403, "Forbidden")
+    assert same[0] == 200
+
+
+def test_hosts_are_told_without_their_port() -> None:
+    assert host_name("localhost:8080") == "localhost"
+    assert host_name("[::1]:8080") == "::1"
+    assert host_name("Head1.Example") == "head1.example"
+
+
+def test_a_token_file_names_every_wrong_line_at_once(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"tok").hexdigest()
+    path = tmp_path / "tokens"
+    path.write_text(f"# ours\nci write {digest}\nbad line\n\nci boss {digest}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_tokens(path)
+
+    assert [one.at for one in caught.value.errors] == [f"{path}:3", f"{path}:5"]
+    path.write_text(f"ci write {digest}\n")
+    assert read_tokens(path) == (token_of("ci", "write", "tok"),)
