@@ -176,7 +176,23 @@ def _slot_freed(state: Admission, event: ev.SlotFreed, at: At) -> Admission | Ig
     if (ignored := _checked(demand, event)) is not None:
         return ignored
     freed = _members(event.spans)
-    return _shed(state, replace(demand, busy=demand.busy - freed), at, freed=freed)
+    if demand.busy & freed:
+        demand = replace(demand, busy=demand.busy - freed)
+    if all(_keeps_slot(state, demand, key) for key in freed):
+        return state if demand is state.demands[event.job] else _with_demand(state, demand)
+    return _shed(state, demand, at, freed=freed)
+
+
+def _keeps_slot(state: Admission, demand: Demand, key: tuple[str, int]) -> bool:
+    """Return whether a slot that nothing runs in stays with its demand."""
+    role, index = key
+    want = demand.roles.get(role)
+    slot = demand.held.get(key)
+    if want is None or slot is None or demand.phase is DemandPhase.RELEASING:
+        return False
+    node = state.nodes.get(slot.node)
+    is_reachable = node is not None and node.phase in nodes.KEEPS_SLOTS
+    return is_reachable and any(span.low <= index <= span.high for span in want.wanted)
 
 
 def _capacity_changed(state: Admission, event: ev.CapacityChanged, at: At) -> Admission:

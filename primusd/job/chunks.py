@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from primusd.job.counts import WANTING, Count, RoleRules, begins_at, due_of, positions_of
+from primusd.job.counts import (
+    WANTING,
+    Count,
+    RoleRules,
+    begins_at,
+    due_of,
+    marks_of,
+    not_gone_of,
+)
 from primusd.job.ids import Span
 from primusd.job.model import CHUNK_REPLICAS, Chunk, Replica, RoleState
 
@@ -16,43 +24,54 @@ SHED_SHARE = 10
 """The demand is told anew when one in so many of the replicas it names wants no slot any more."""
 
 NO_COUNTS = (0,) * len(Count)
+NOBODY = Replica(-1)
+"""What is counted nowhere."""
 
 
-def _timed(replica: Replica, rules: RoleRules) -> Replica:
-    """Return the replica with its two times right."""
+def _kept(replica: Replica, rules: RoleRules) -> Replica:
+    """Return the replica with its two times and its marks right."""
     due_ms, begin_ms = due_of(replica, rules), begins_at(replica, rules)
-    if due_ms == replica.due_ms and begin_ms == replica.begin_ms:
+    marks = marks_of(replica, rules)
+    if due_ms == replica.due_ms and begin_ms == replica.begin_ms and marks == replica.marks:
         return replica
-    return replace(replica, due_ms=due_ms, begin_ms=begin_ms)
+    return replace(replica, due_ms=due_ms, begin_ms=begin_ms, marks=marks)
 
 
 def _earliest(times: Iterable[int]) -> int:
     return min((one for one in times if one), default=0)
 
 
-def _with_times(replicas: tuple[Replica, ...], counts: tuple[int, ...], rules: RoleRules) -> Chunk:
+def _chunk(replicas: Iterable[Replica], rules: RoleRules) -> Chunk:
+    """Return a chunk counted from nothing."""
+    kept = tuple(_kept(one, rules) for one in replicas)
+    counts = list(NO_COUNTS)
     wanted = 0
-    for bit, replica in enumerate(replicas):
-        if replica.phase in WANTING and replica.index < rules.size:
+    for bit, replica in enumerate(kept):
+        _count(counts, NOBODY, replica)
+        if _is_wanted(replica, rules):
             wanted |= 1 << bit
     return Chunk(
-        replicas,
-        counts,
-        _earliest([one.due_ms for one in replicas]),
-        _earliest([one.begin_ms for one in replicas]),
+        kept,
+        tuple(counts),
+        _earliest([one.due_ms for one in kept]),
+        _earliest([one.begin_ms for one in kept]),
         wanted,
     )
 
 
-def _chunk(replicas: Iterable[Replica], rules: RoleRules) -> Chunk:
-    """Return a chunk counted from nothing."""
-    timed = tuple(_timed(one, rules) for one in replicas)
-    counts = list(NO_COUNTS)
-    for replica in timed:
-        for position in positions_of(replica, rules):
-            counts[position] += 1
-        counts[Count.ATTEMPTS] += replica.last_number
-    return _with_times(timed, tuple(counts), rules)
+def _is_wanted(replica: Replica, rules: RoleRules) -> bool:
+    return replica.phase in WANTING and replica.index < rules.size
+
+
+def _count(counts: list[int], old: Replica, new: Replica) -> None:
+    """Move counts from what a replica was to what it is."""
+    changed = old.marks ^ new.marks
+    while changed:
+        bit = changed & -changed
+        counts[bit.bit_length() - 1] += 1 if new.marks & bit else -1
+        changed ^= bit
+    counts[Count.NOT_GONE] += not_gone_of(new) - not_gone_of(old)
+    counts[Count.ATTEMPTS] += new.last_number - old.last_number
 
 
 def make_role(name: str, size: int, *, generation: int = 1) -> RoleState:
@@ -135,8 +154,12 @@ def put(role: RoleState, rules: RoleRules, changed: dict[int, Replica]) -> RoleS
         role,
         chunks=after,
         counts=tuple(sums),
-        deadline_ms=_earliest([one.deadline_ms for one in after]),
-        begin_ms=_earliest([one.begin_ms for one in after]),
+        deadline_ms=role.deadline_ms
+        if all(after[one].deadline_ms == role.chunks[one].deadline_ms for one in by_chunk)
+        else _earliest([one.deadline_ms for one in after]),
+        begin_ms=role.begin_ms
+        if all(after[one].begin_ms == role.chunks[one].begin_ms for one in by_chunk)
+        else _earliest([one.begin_ms for one in after]),
         wanted=_wanted(role, after, by_chunk),
     )
 
@@ -147,20 +170,26 @@ def _put_in_chunk(
     """Return the chunk with the replicas at these offsets, and move `sums` along."""
     replicas = list(chunk.replicas)
     counts = list(chunk.counts)
+    wanted = chunk.wanted
+    has_new_due = has_new_begin = False
     for offset, replica in changed.items():
         old = replicas[offset]
-        new = _timed(replica, rules)
-        replicas[offset] = new
-        for position in positions_of(old, rules):
-            counts[position] -= 1
-            sums[position] -= 1
-        for position in positions_of(new, rules):
-            counts[position] += 1
-            sums[position] += 1
-        begun = new.last_number - old.last_number
-        counts[Count.ATTEMPTS] += begun
-        sums[Count.ATTEMPTS] += begun
-    return _with_times(tuple(replicas), tuple(counts), rules)
+        new = replicas[offset] = _kept(replica, rules)
+        _count(counts, old, new)
+        has_new_due |= new.due_ms != old.due_ms
+        has_new_begin |= new.begin_ms != old.begin_ms
+        bit = 1 << offset
+        wanted = wanted | bit if _is_wanted(new, rules) else wanted & ~bit
+    for position, (before, after) in enumerate(zip(chunk.counts, counts, strict=True)):
+        if before != after:
+            sums[position] += after - before
+    return Chunk(
+        tuple(replicas),
+        tuple(counts),
+        _earliest([one.due_ms for one in replicas]) if has_new_due else chunk.deadline_ms,
+        _earliest([one.begin_ms for one in replicas]) if has_new_begin else chunk.begin_ms,
+        wanted,
+    )
 
 
 def _wanted(role: RoleState, chunks: tuple[Chunk, ...], changed: Iterable[int]) -> tuple[Span, ...]:
@@ -211,19 +240,13 @@ def change(
     return put(role, rules, changed) if changed else role
 
 
-def having(role: RoleState, count: Count) -> Iterator[Replica]:
-    """Yield the replicas of the chunks in which anything is counted at a position."""
+def find(role: RoleState, count: Count) -> Iterator[Replica]:
+    """Yield the replicas that are counted at a position, in the order of their indices."""
     if role.counts[count]:
+        bit = 1 << count
         for chunk in role.chunks:
             if chunk.counts[count]:
-                yield from chunk.replicas
-
-
-def find(role: RoleState, rules: RoleRules, count: Count) -> Iterator[Replica]:
-    """Yield the replicas that are counted at a position."""
-    for replica in having(role, count):
-        if count in positions_of(replica, rules):
-            yield replica
+                yield from (one for one in chunk.replicas if one.marks & bit)
 
 
 def due(role: RoleState, at_ms: int) -> Iterator[Replica]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
-from primusd.job.counts import LIVING, Count, rules_of
+from primusd.job.counts import LIVING, Count
 from primusd.job.ids import Span, replica_name
 from primusd.job.model import Job, Replica, RoleState, StreamSummary
 from primusd.job.outcome import how_it_ended
@@ -72,29 +72,17 @@ def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
 
 def _permanent(job: Job, role: RoleState) -> ev.VerdictReached | None:
     """Return the failure by a cause that no other try can mend."""
-    replica = next(_failed_for_good(job, role), None)
+    replica = next(chunks.find(role, Count.PERMANENT), None)
     if replica is None:
         return None
     outcome = replica.attempts[-1].outcome
     assert outcome is not None, "an attempt that failed for good has an outcome"
-    if not outcome.is_permanent:
-        return None
     return _fail(
         str(outcome.cause),
         f"{replica_name(role.name, replica.index)} {how_it_ended(outcome)}; "
         "another try cannot mend that",
         f"{role.name}: {outcome.cause}",
     )
-
-
-def _failed_for_good(job: Job, role: RoleState) -> Iterator[Replica]:
-    """Yield replicas that failed or will fail, those with a permanent cause first."""
-    rules = rules_of(job, role)
-    yield from chunks.find(role, rules, Count.PERMANENT)
-    for replica in chunks.find(role, rules, Count.FAILED):
-        newest = replica.newest
-        if newest is not None and newest.outcome is not None and newest.outcome.is_permanent:
-            yield replica
 
 
 def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
@@ -125,8 +113,7 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
 
 def _first_failure(job: Job, role: RoleState) -> Replica:
     """Return the replica whose failure came last of those that count: it tipped the scales."""
-    rules = rules_of(job, role)
-    found = [*chunks.find(role, rules, Count.DOOMED), *chunks.find(role, rules, Count.FAILED)]
+    found = [*chunks.find(role, Count.DOOMED), *chunks.find(role, Count.FAILED)]
     return max(found, key=lambda one: one.attempts[-1].ended_ms if one.attempts else 0)
 
 
@@ -228,7 +215,7 @@ def _to_run_again(job: Job, role: RoleState) -> int:
     """Return how many completed replicas are about to run again."""
     if not role.counts[Count.BACK]:
         return 0
-    found = chunks.find(role, rules_of(job, role), Count.BACK)
+    found = chunks.find(role, Count.BACK)
     return sum(one.phase is ReplicaPhase.COMPLETED for one in found)
 
 

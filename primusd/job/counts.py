@@ -1,12 +1,13 @@
 """How a replica counts, and when it has to be looked at: what chunks sum up."""
 
+from collections import OrderedDict
 from enum import IntEnum
 
 from msgspec import Struct
 
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, ReplicaPhase
-from primusd.job.spec import budgets_of, stream_of
+from primusd.job.spec import JobSpec, budgets_of, stream_of
 
 REGISTRATION_MS = 300_000
 """Placed and no hello for so long: `noRegistration`."""
@@ -68,7 +69,7 @@ class Count(IntEnum):
     DOOMED = 25
     """Active with an end that leaves no retry."""
     PERMANENT = 26
-    """Of the doomed: by a permanent cause."""
+    """Doomed or Failed by a permanent cause."""
     BACK = 27
     """Completed in an older generation, or asked to restart while nothing of it runs."""
     RETIRABLE = 28
@@ -105,8 +106,25 @@ class RoleRules(Struct, frozen=True):
     """A slot of an older generation is none: its ports are stale. Without ports any will do."""
 
 
+_known_rules: OrderedDict[tuple[int, str, int, int], tuple[JobSpec, RoleRules]] = OrderedDict()
+"""By identity of the spec, which is kept so that it is not reused; role, generation and size."""
+RULES_REMEMBERED = 512
+
+
 def rules_of(job: Job, role: RoleState) -> RoleRules:
     """Return the rules in force for a role."""
+    key = (id(job.spec), role.name, role.generation, role.size)
+    known = _known_rules.get(key)
+    if known is not None and known[0] is job.spec:
+        return known[1]
+    rules = _make_rules(job, role)
+    _known_rules[key] = (job.spec, rules)
+    if len(_known_rules) > RULES_REMEMBERED:
+        _known_rules.popitem(last=False)
+    return rules
+
+
+def _make_rules(job: Job, role: RoleState) -> RoleRules:
     spec = job.spec
     of_role = spec.roles[role.name]
     budgets = budgets_of(spec, role.name)
@@ -140,12 +158,26 @@ def has_retry(outcome: Outcome, rules: RoleRules) -> bool:
     return outcome.charged <= rules.infrastructure
 
 
-def positions_of(replica: Replica, rules: RoleRules) -> list[int]:
-    """Return the positions of `Count` that a replica adds one to; one may come twice."""
+def not_gone_of(replica: Replica) -> int:
+    """Return how many attempts of a replica are not Gone."""
+    return sum(one.phase is not AttemptPhase.GONE for one in replica.attempts)
+
+
+def marks_of(replica: Replica, rules: RoleRules) -> int:
+    """Return where a replica is counted: bit n for position n of `Count`.
+
+    Positions that add up something else than replicas are left out: NOT_GONE and ATTEMPTS.
+    """
+    marks = 0
+    for position in _positions_of(replica, rules):
+        marks |= 1 << position
+    return marks
+
+
+def _positions_of(replica: Replica, rules: RoleRules) -> list[int]:
     found = [_PHASES[replica.phase]]
     is_wanted = replica.index < rules.size
     newest = replica.attempts[-1] if replica.attempts else None
-    found += [Count.NOT_GONE for one in replica.attempts if one.phase is not AttemptPhase.GONE]
     if newest is not None:
         is_in_force = newest.generation >= rules.generation
         if newest.phase is not AttemptPhase.GONE:
@@ -244,6 +276,9 @@ def _count_resting(
         found.append(Count.BACK)
     elif is_wanted:
         found += (Count.PRESENT, Count.FOR_GOOD)
+        outcome = replica.attempts[-1].outcome if replica.attempts else None
+        if outcome is not None and outcome.is_permanent:
+            found.append(Count.PERMANENT)
 
 
 def due_of(replica: Replica, rules: RoleRules) -> int:

@@ -57,7 +57,7 @@ def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
         unit = unit_of(job, role)
         if unit == "replica":
             continue
-        replica = next(chunks.find(role, rules_of(job, role), Count.RESTARTER))
+        replica = next(chunks.find(role, Count.RESTARTER))
         attempt = replica.attempts[-1]
         not_before_ms, failures = role_retry(job, role, replica, attempt)
         budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
@@ -94,8 +94,10 @@ def _retry(
 
 def _move(job: Job, role: RoleState, at_ms: int) -> ev.DecidedEvent | None:
     """Return how the first replica with an attempt that is over moves, and those like it."""
+    if not role.counts[Count.MOVABLE] and not 0 < role.deadline_ms <= at_ms:
+        return None
     rules = rules_of(job, role)
-    moving = _movable(role, rules, at_ms)
+    moving = _movable(role, at_ms)
     first = next(moving, None)
     if first is None:
         return None
@@ -117,10 +119,10 @@ _SPANNED: dict[type, Callable[..., ev.DecidedEvent]] = {
 }
 
 
-def _movable(role: RoleState, rules: RoleRules, at_ms: int) -> Iterator[Replica]:
+def _movable(role: RoleState, at_ms: int) -> Iterator[Replica]:
     """Yield the replicas that move now, in the order of their indices."""
     if role.counts[Count.MOVABLE]:
-        yield from chunks.find(role, rules, Count.MOVABLE)
+        yield from chunks.find(role, Count.MOVABLE)
     else:
         yield from (one for one in chunks.due(role, at_ms) if _is_replaced(one))
 
@@ -180,13 +182,12 @@ def _back(job: Job, role: RoleState) -> ev.ReplicaRecalled | None:
     """Return the recall of replicas that had completed before their role restarted whole."""
     if not role.counts[Count.BACK] or job.phase not in ACTIVE_PHASES:
         return None
-    found = chunks.find(role, rules_of(job, role), Count.BACK)
+    found = chunks.find(role, Count.BACK)
     return ev.ReplicaRecalled(chunks.names(role, found))
 
 
 def _resize(job: Job, role: RoleState) -> ev.ReplicaRetired | ev.ReplicaRevived | None:
     """Return what makes a role's replicas fit its size; in Draining nothing begins anew."""
-    rules = rules_of(job, role)
     if job.phase is JobPhase.DRAINING:
         if role.counts[Count.WAITING] or role.counts[Count.DELAYED]:
             idle = (
@@ -200,7 +201,7 @@ def _resize(job: Job, role: RoleState) -> ev.ReplicaRetired | ev.ReplicaRevived 
     if job.phase is JobPhase.STOPPING:
         return None
     if role.counts[Count.RETIRABLE]:
-        return ev.ReplicaRetired(chunks.names(role, chunks.find(role, rules, Count.RETIRABLE)))
+        return ev.ReplicaRetired(chunks.names(role, chunks.find(role, Count.RETIRABLE)))
     if role.counts[Count.REVIVABLE]:
-        return ev.ReplicaRevived(chunks.names(role, chunks.find(role, rules, Count.REVIVABLE)))
+        return ev.ReplicaRevived(chunks.names(role, chunks.find(role, Count.REVIVABLE)))
     return None

@@ -24,7 +24,7 @@ from primusd.job.lifecycle import APPLIERS, all_gone, submitted
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Attempt, Job, find_attempt
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase
-from primusd.job.spec import streams_of
+from primusd.job.spec import stream_of, streams_of
 from primusd.job.timeline import with_moments
 
 ATTEMPT_EVENTS = frozenset(get_args(ev.AttemptEvent))
@@ -136,15 +136,23 @@ def _after_attempt(before: Job, after: Job, event: ev.JobEvent) -> list[Proposed
     if new is None or new is old:
         return []
     found: list[Proposed] = []
-    reads = [name for name, roles in streams_of(after.spec).items() if attempt.role in roles]
     if new.registered_ms and (old is None or not old.registered_ms):
         if new.phase is not AttemptPhase.STOPPING:
             opened = ReaderOpened(attempt, new.incarnation)
-            found += [Proposed(stream_key(after, name), opened) for name in reads]
+            found += _to_its_streams(after, attempt, opened)
     elif new.phase in OVER and new.registered_ms and old is not None and old.phase not in OVER:
         ended = _reader_ended(attempt, new, event)
-        found += [Proposed(stream_key(after, name), ended) for name in reads]
+        found += _to_its_streams(after, attempt, ended)
     return [*found, *demand.after_attempt(old, new, attempt)]
+
+
+def _to_its_streams(
+    job: Job, attempt: AttemptId, event: ReaderOpened | ReaderEnded
+) -> list[Proposed]:
+    return [
+        Proposed(stream_key(job, stream_of(attempt.role, reading)), event)
+        for reading in job.spec.roles[attempt.role].data
+    ]
 
 
 def _reader_ended(attempt: AttemptId, new: Attempt, event: ev.JobEvent) -> ReaderEnded:

@@ -117,6 +117,8 @@ class Replica(Struct, frozen=True, array_like=True):
     """Journal time at which it has to be looked at; 0 none. Kept by `job/chunks.py`."""
     begin_ms: int = 0
     """Journal time from which a new attempt may begin; 0 it cannot. Kept by `job/chunks.py`."""
+    marks: int = 0
+    """Bit n: it is counted at position n of its chunk's counts. Kept by `job/chunks.py`."""
 
     @property
     def newest(self) -> Attempt | None:
@@ -306,9 +308,12 @@ def replicas_of(role: RoleState) -> Iterator[Replica]:
 def find_replica(job: Job, role: str, index: int) -> Replica | None:
     """Return the replica, None when the job has no such role or index."""
     state = job.roles.get(role)
-    if state is None or not 0 <= index < sum(len(chunk.replicas) for chunk in state.chunks):
+    if state is None or index < 0:
         return None
-    return state.chunks[index // CHUNK_REPLICAS].replicas[index % CHUNK_REPLICAS]
+    number, offset = divmod(index, CHUNK_REPLICAS)
+    if number >= len(state.chunks) or offset >= len(state.chunks[number].replicas):
+        return None
+    return state.chunks[number].replicas[offset]
 
 
 def find_attempt(job: Job, attempt: AttemptId) -> Attempt | None:

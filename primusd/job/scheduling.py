@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.budgets import job_used, placement_delay_ms
-from primusd.job.counts import LIVING, Count, rules_of
+from primusd.job.counts import LIVING, Count
 from primusd.job.ids import Span
 from primusd.job.model import Attempt, Job, Replica, RoleState
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
@@ -45,7 +45,7 @@ def _stop_all(
     spans: list[Span] = []
     for role in roles:
         if role.counts[Count.LIVING]:
-            spans += chunks.names(role, chunks.find(role, rules_of(job, role), Count.LIVING))
+            spans += chunks.names(role, chunks.find(role, Count.LIVING))
     return ev.StopDecided(tuple(spans), reason, text, OWN_GRACE) if spans else None
 
 
@@ -81,10 +81,10 @@ def _stop_decided(job: Job, role: RoleState) -> ev.StopDecided | None:
         (Count.SURPLUS, StopReason.SCALED_DOWN, f"{role.name} has {role.size} replicas now"),
     ):
         if role.counts[count]:
-            found = chunks.find(role, rules_of(job, role), count)
+            found = chunks.find(role, count)
             return ev.StopDecided(chunks.names(role, found), reason, text, OWN_GRACE)
     if role.counts[Count.NOTICED]:
-        replica = next(chunks.find(role, rules_of(job, role), Count.NOTICED))
+        replica = next(chunks.find(role, Count.NOTICED))
         left_ms = replica.attempts[-1].preemption_ms
         return ev.StopDecided(
             chunks.names(role, (replica,)),
@@ -173,7 +173,7 @@ def gate(job: Job, at_ms: int) -> ev.GateReached | ev.FellBelowMinimum | ev.Gate
     spans: list[Span] = []
     for role in job.roles.values():
         if role.counts[Count.OPENABLE] and _may_go(job, role):
-            spans += chunks.names(role, chunks.find(role, rules_of(job, role), Count.OPENABLE))
+            spans += chunks.names(role, chunks.find(role, Count.OPENABLE))
     return ev.GateOpened(tuple(spans)) if spans else None
 
 
