@@ -102,7 +102,7 @@ class LocalSource:
             payload = np.empty(byte_count, np.uint8).data
             at = 0
             for buffer in buffers:
-                payload[at : at + len(buffer)] = memoryview(buffer)
+                payload[at : at + len(buffer)] = memoryview(buffer).cast("B")
                 at += len(buffer)
             content = self._decoder.decode(payload, block.row_count)
         span = Span(number, block.lo, block.hi)

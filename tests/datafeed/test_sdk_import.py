@@ -1,0 +1,97 @@
+"""`import primus` is light, typed, and every public name has an example that runs."""
+
+import doctest
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import primus
+from primus import feed, trainer
+
+LOADED = """
+import sys
+before = set(sys.modules)
+import primus
+roots = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(root for root in roots if root not in sys.stdlib_module_names))
+"""
+
+
+def test_importing_it_loads_the_standard_library_only() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+
+    assert done.stdout.strip() == "['primus']"
+
+
+@pytest.mark.parametrize("module", [feed, trainer], ids=["feed", "trainer"])
+def test_every_example_in_the_docstrings_runs(
+    module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    found = doctest.testmod(module)  # type: ignore[arg-type]  # a module is an object here
+
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_every_public_function_has_a_docstring_with_an_example() -> None:
+    for name in primus.__all__:
+        thing = getattr(primus, name)
+        assert thing.__doc__, name
+        if callable(thing) and not isinstance(thing, type):
+            assert ">>>" in thing.__doc__, name
+
+
+def test_who_a_trainer_is_comes_from_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {
+        "generation": 3,
+        "roles": {"chief": [{"index": 0, "host": "n1", "ports": {"main": 2}}]},
+    }
+    (tmp_path / "peers.json").write_text(json.dumps(document))
+    monkeypatch.setenv("PRIMUS_ROLE", "worker")
+    monkeypatch.setenv("PRIMUS_INDEX", "3")
+    monkeypatch.setenv("PRIMUS_REPLICAS", "16")
+    monkeypatch.setenv("PRIMUS_PEERS_FILE", str(tmp_path / "peers.json"))
+
+    assert (primus.role(), primus.rank(), primus.world_size()) == ("worker", 3, 16)
+    assert primus.peers()["chief"][0]["ports"]["main"] == 2
+
+
+def test_a_stop_is_told_with_its_reason_and_the_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "stop.json"
+    monkeypatch.setenv("PRIMUS_STOP_FILE", str(path))
+    assert primus.stopping() is None
+
+    path.write_text('{"reason": "preempted", "graceMs": 30000}')
+    os.utime(path, (time.time() - 10, time.time() - 10))
+
+    stop = primus.stopping()
+    assert stop is not None
+    assert stop.reason == "preempted"
+    assert 19 <= stop.seconds_left <= 20.1
+
+
+def test_reporting_without_an_executor_does_nothing_and_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMUS_SOCKET", str(tmp_path / "gone.sock"))
+
+    primus.report(step=1, loss=0.5)
+    primus.ready()
+
+
+def test_a_metric_that_is_no_number_is_refused() -> None:
+    with pytest.raises((TypeError, ValueError)):
+        primus.report(step=1, loss="low")  # type: ignore[arg-type]  # that is the point
