@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         log.info("node.runs_already", state=str(settings.state))
         return 0
     # Before there is a second thread or an event loop.
-    zygote = start_zygote()
+    zygote = start_zygote(close=(lock,))
     wants_exec = anyio.run(_live, settings, zygote)
     zygote.close()
     if wants_exec:

@@ -65,8 +65,12 @@ class Zygote:
         os.waitpid(self.pid, 0)
 
 
-def start_zygote() -> Zygote:
-    """Fork the warm process; only while there is one thread and no event loop."""
+def start_zygote(close: tuple[int, ...] = ()) -> Zygote:
+    """Fork the warm process; only while there is one thread and no event loop.
+
+    Args:
+        close: Descriptors that must not live on in executors: a lock goes with its last holder.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid:
@@ -74,6 +78,8 @@ def start_zygote() -> Zygote:
         return Zygote(pid, ours)
     try:
         ours.close()
+        for descriptor in close:
+            os.close(descriptor)
         _serve(theirs)
     finally:
         os._exit(0)

@@ -1,5 +1,7 @@
 """A real `primusd node` for tests, with everything it forks ended at the end."""
 
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC240  a test may block its loop
+
 import os
 import signal
 import subprocess
@@ -10,7 +12,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import pytest
 
 from primusd.executor.directory import AttemptDirectory, attempt_path, find_attempts
 from primusd.executor.processes import all_pids, stat_fields
@@ -79,17 +80,6 @@ async def running_node(tmp_path: Path, *flags: str) -> AsyncIterator[NodeProcess
             yield node
         finally:
             await node.clean()
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
-    async with running_node(tmp_path) as running:
-        yield running
 
 
 def is_alive(pid: int) -> bool:

@@ -118,6 +118,7 @@ class Head:
         self.blobs: dict[str, bytes] = {}
         self.blob_reads = 0
         self.nodes: dict[str, NodeHello] = {}
+        self.node_hellos = 0
         self.node_reports: dict[str, list[NodeReport]] = {}
         self.starts: dict[AttemptId, NodeStart] = {}
         self.kills: set[AttemptId] = set()
@@ -158,11 +159,26 @@ class Head:
         assert executor.exit is not None
         return executor.exit
 
+    async def until_reported(self, executor: Executor) -> None:
+        await self.until(lambda: executor.newest)
+
+    async def until_released(self, attempt: AttemptId) -> None:
+        await self.until(lambda: self.node_attempt(attempt) is None)
+
     def node_attempt(self, attempt: AttemptId, node: str = "n1") -> NodeAttempt | None:
         reports = self.node_reports.get(node, [])
         if not reports:
             return None
         return next((one for one in reports[-1].attempts if one.attempt == attempt), None)
+
+    async def until_node_did(self, revision: int, node: str = "n1") -> None:
+        """Wait until the node has carried out orders of this revision or newer."""
+        await self.until(lambda: self.node_reports[node][-1].orders_revision >= revision)
+
+    async def until_reports(self, count: int, node: str = "n1") -> None:
+        """Wait for so many further reports of a node."""
+        before = len(self.node_reports[node])
+        await self.until(lambda: len(self.node_reports[node]) >= before + count)
 
     # Executors.
 
@@ -242,6 +258,7 @@ class Head:
                 case NodeHello() as hello:
                     name = hello.node
                     self.nodes[name] = hello
+                    self.node_hellos += 1
                     self._node_sockets[name] = socket
                     await socket.send_bytes(encode_node(NodeWelcome(1)))
                     await socket.send_bytes(encode_node(self._node_orders(0)))

@@ -1,5 +1,7 @@
 """Executors against a head that says what the test wants: starts, output, stops, ends."""
 
+# ruff: noqa: ASYNC221, ASYNC240  a test may block its loop
+
 import os
 import signal
 import socket
@@ -15,9 +17,7 @@ from primusd.executor.protocol import Ask, Hold, Probe, Start, Stop
 from primusd.executor.variables import VALUE_BYTES_MAX
 from tests.edges.node_process import (
     NodeProcess,
-    anyio_backend,  # noqa: F401 a fixture
     is_alive,
-    node,  # noqa: F401 a fixture
     pids_with,
     until_dead,
     until_file,
@@ -375,7 +375,7 @@ async def test_logs_of_every_attempt_outlive_their_release_c72(node: NodeProcess
         order = launch_order(*shell(f"echo run {number}; exit 1"))
         await node.head.until_ended(await node.head.launch(attempt, order))
         await node.head.release(attempt)
-        await node.head.until(lambda attempt=attempt: node.head.node_attempt(attempt) is None)
+        await node.head.until_released(attempt)
 
     assert [node.text(attempt_id(number)) for number in range(1, 5)] == [
         f"run {number}\n" for number in range(1, 5)
@@ -394,7 +394,7 @@ async def test_logs_of_every_attempt_outlive_their_release_c72(node: NodeProcess
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a control group")
 async def test_a_kill_for_want_of_memory_is_told_from_any_other(node: NodeProcess) -> None:
-    program = "import sys; print('start', flush=True); x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])"
+    program = "x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])"
     order = launch_order(sys.executable, "-I", "-S", "-c", program)
     executor = await node.head.launch(attempt_id(), order, memory_bytes=64 << 20)
 

@@ -1,0 +1,313 @@
+"""Nodes: adoption after a crash, killing and releasing, and never a signal to a stranger."""
+
+# ruff: noqa: ASYNC220  a test may block its loop
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from primusd.executor.directory import Holder, attempt_path, is_lock_held, read_holder
+from primusd.executor.processes import boot_id, signal_process, started_ticks
+from primusd.job.ids import AttemptId
+from primusd.node.bootstrap import end_node, node_holder
+from primusd.node.protocol import NodeStart
+from tests.edges.node_process import (
+    NodeProcess,
+    command,
+    is_alive,
+    running_node,
+    until_dead,
+    until_file,
+)
+from tests.edges.scripted_head import attempt_id, launch_order, shell
+
+pytestmark = pytest.mark.anyio
+
+
+def is_listed(node: NodeProcess, attempt: AttemptId, *, alive: bool) -> bool:
+    found = node.head.node_attempt(attempt)
+    return found is not None and found.alive is alive
+
+
+async def launched(node: NodeProcess, attempt: AttemptId) -> int:
+    """Launch a trainer that stays, and return its pid."""
+    await node.head.launch(attempt, launch_order(*shell("echo $$; exec sleep 600")))
+    pid = int(await until_file(node.directory(attempt).path / "stdout.log"))
+    await node.head.until(lambda: is_listed(node, attempt, alive=True))
+    return pid
+
+
+async def test_trainers_outlive_their_node_and_are_adopted_c57(node: NodeProcess) -> None:
+    """C57: what a killed node has forked lives on, and the next node takes it up by its lock."""
+    attempt = attempt_id()
+    trainer = await launched(node, attempt)
+
+    await node.end(signal.SIGKILL)
+    assert is_alive(trainer)
+    await node.start()
+
+    await node.head.until(lambda: is_listed(node, attempt, alive=True))
+    assert is_alive(trainer)
+    assert len(node.head.executors[attempt].hellos) == 1
+
+
+async def test_an_end_while_no_node_ran_is_told_with_its_record(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    await node.head.launch(attempt, launch_order(*shell("mkfifo go; echo $$; read x < go; exit 7")))
+    await until_file(node.directory(attempt).path / "stdout.log")
+    work = node.directory(attempt).replica_work
+
+    await node.end(signal.SIGKILL)
+    node.head.starts.clear()
+    executor = node.head.executors[attempt]
+    await anyio.to_thread.run_sync((work / "go").write_text, "\n")
+    await node.head.until(lambda: executor.exit)
+    await node.start()
+    await node.head.until(lambda: is_listed(node, attempt, alive=False))
+
+    found = node.head.node_attempt(attempt)
+    assert found is not None
+    assert found.exit is not None
+    assert found.boot_id == boot_id()
+
+
+async def test_what_has_a_directory_is_never_forked_again(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    order = launch_order(*shell("echo ran; exit 0"))
+    executor = await node.head.launch(attempt, order)
+    await node.head.until_ended(executor)
+    await node.head.until(lambda: is_listed(node, attempt, alive=False))
+
+    await node.head.launch(attempt, order)
+    await node.head.until_node_did(node.head.revision)
+
+    assert node.text(attempt) == "ran\n"
+    assert len(executor.hellos) == 1
+
+
+async def test_an_order_given_twice_makes_one_process(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    await launched(node, attempt)
+
+    for _ in range(5):
+        await node.head.push_nodes()
+    await node.head.until_node_did(node.head.revision)
+
+    assert len(node.head.executors[attempt].hellos) == 1
+
+
+async def test_killing_ends_executor_and_tree_at_once(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    line = "trap '' TERM; (setsid sh -c 'echo $$; sleep 600' &); while :; do sleep 0.1; done"
+    executor = await node.head.launch(attempt, launch_order(*shell(line)))
+    grandchild = int(await until_file(node.directory(attempt).path / "stdout.log"))
+
+    await node.head.kill(attempt)
+    await node.head.until(lambda: is_listed(node, attempt, alive=False))
+
+    assert not is_alive(executor.hellos[0].pid)
+    assert not is_alive(grandchild)
+
+
+async def test_an_orphan_of_a_killed_executor_is_ended_before_the_end_is_told_c57(
+    node: NodeProcess,
+) -> None:
+    """C57: what cannot be adopted is gone before anything is started in its place."""
+    attempt = attempt_id()
+    line = "(setsid sh -c 'echo $$; sleep 600' &); sleep 600"
+    executor = await node.head.launch(attempt, launch_order(*shell(line)))
+    orphan = int(await until_file(node.directory(attempt).path / "stdout.log"))
+
+    os.kill(executor.hellos[0].pid, signal.SIGKILL)
+    await node.head.until(lambda: is_listed(node, attempt, alive=False))
+
+    assert not is_alive(orphan)
+
+
+async def test_killing_what_never_started_is_answered_by_its_absence(node: NodeProcess) -> None:
+    attempt = attempt_id(9)
+
+    await node.head.kill(attempt)
+    await node.head.until_node_did(node.head.revision)
+
+    assert node.head.node_attempt(attempt) is None
+
+
+async def test_a_foreign_process_with_a_recorded_pid_is_never_signalled_c58(
+    tmp_path: Path,
+) -> None:
+    """C58: the pid in an old lock file is a stranger's by now."""
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        for number, ticks in ((1, started_ticks(stranger.pid)), (2, 12345)):
+            path = attempt_path(tmp_path, attempt_id(number))
+            path.mkdir(parents=True)
+            (path / "place.json").write_bytes(b"{}")
+            holder = Holder(stranger.pid, ticks, boot_id())
+            (path / "lock").write_bytes(msgspec.json.encode(holder))
+        async with running_node(tmp_path) as node:
+            await node.head.until(lambda: is_listed(node, attempt_id(1), alive=False))
+            for number in (1, 2):
+                await node.head.kill(attempt_id(number))
+                await node.head.release(attempt_id(number))
+            await node.head.until(lambda: node.head.node_attempt(attempt_id(2)) is None)
+
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_signal_goes_only_to_the_process_of_that_start_time_c58() -> None:
+    """C58: pid and start time together are a process."""
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        assert not signal_process(child.pid, started_ticks(child.pid) + 1, signal.SIGKILL)
+        assert child.poll() is None
+        assert signal_process(child.pid, started_ticks(child.pid), signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    finally:
+        child.kill()
+
+
+async def test_releasing_ends_what_still_lives(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    trainer = await launched(node, attempt)
+
+    await node.head.release(attempt)
+    await node.head.until(lambda: node.head.node_attempt(attempt) is None)
+
+    assert not is_alive(trainer)
+    assert not is_lock_held(node.directory(attempt).lock)
+
+
+async def test_a_node_replaces_itself_and_keeps_every_trainer(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    trainer = await launched(node, attempt)
+    assert node.process is not None
+    pid, hellos = node.process.pid, node.head.node_hellos
+
+    os.kill(pid, signal.SIGHUP)
+    await node.head.until(lambda: node.head.node_hellos > hellos)
+    await node.head.until(lambda: is_listed(node, attempt, alive=True))
+
+    assert is_alive(trainer)
+    second = attempt_id(2)
+    executor = await node.head.launch(second, launch_order(*shell("exit 5")))
+    assert (await node.head.until_ended(executor)).code == 5
+
+
+async def test_one_state_directory_has_one_node(node: NodeProcess) -> None:
+    second = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(
+            command("node", "--state-dir", str(node.state)), capture_output=True, check=False
+        )
+    )
+
+    assert node.process is not None
+    assert second.returncode == 0
+    holder = node_holder(node.state)
+    assert holder is not None
+    assert holder.pid == node.process.pid
+
+
+async def test_a_node_is_ended_by_its_lock(node: NodeProcess) -> None:
+    trainer = await launched(node, attempt_id())
+    assert node.process is not None
+
+    assert end_node(node.state)
+    process, node.process = node.process, None
+    assert await anyio.to_thread.run_sync(process.wait) == 0
+
+    assert node_holder(node.state) is None
+    assert is_alive(trainer)
+
+
+async def test_a_head_that_is_gone_for_long_is_found_again(node: NodeProcess) -> None:
+    trainer = await launched(node, attempt_id())
+
+    await node.head.cut()
+    await anyio.sleep(0.5)
+    await node.head.start()
+    hellos = node.head.node_hellos
+    await node.head.until(lambda: node.head.node_hellos > hellos)
+    await node.head.until(lambda: is_listed(node, attempt_id(), alive=True))
+
+    assert is_alive(trainer)
+
+
+async def test_older_orders_are_dropped(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    await launched(node, attempt)
+
+    node.head.kills.add(attempt)
+    node.head.term = 0
+    await node.head.push_nodes()
+    await node.head.until_reports(3)
+
+    assert is_listed(node, attempt, alive=True)
+
+
+async def test_a_fork_that_fails_is_told(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    blocker = attempt_path(node.state, attempt).parent.parent
+    blocker.parent.mkdir(parents=True, exist_ok=True)
+    blocker.write_text("a file where a folder has to be")
+
+    node.head.starts[attempt] = NodeStart(b"{}", attempt, 0, 0, ())
+    await node.head.push_nodes()
+    await node.head.until(lambda: node.head.node_attempt(attempt))
+
+    found = node.head.node_attempt(attempt)
+    assert found is not None
+    assert not found.alive
+    assert "Not a directory" in found.error
+
+
+async def test_the_host_is_sampled(node: NodeProcess) -> None:
+    hello = node.head.nodes["n1"]
+    first = node.head.node_reports["n1"][0]
+
+    assert hello.cpu_milli >= 1000
+    assert hello.memory_bytes > 1 << 28
+    assert first.usage is not None
+    assert first.usage.cpu_ms > 0
+    assert first.memory_free_bytes > 0
+    assert first.disk_free_bytes > 0
+
+
+async def test_pretended_gpus_are_given_out_once(tmp_path: Path) -> None:
+    async with running_node(tmp_path, "--gpus", "2", "--label", "rack=a") as node:
+        for number in (1, 2):
+            attempt = attempt_id(number)
+            executor = node.head.expect(
+                attempt, launch_order(*shell("echo $CUDA_VISIBLE_DEVICES; sleep 600"))
+            )
+            bootstrap = msgspec.json.encode(node.head.bootstrap(attempt))
+            node.head.starts[attempt] = NodeStart(bootstrap, attempt, 0, 0, ("",))
+            await node.head.push_nodes()
+            await node.head.until_reported(executor)
+            await until_file(node.directory(attempt).path / "stdout.log")
+
+        hello = node.head.nodes["n1"]
+        assert dict(hello.labels) == {"rack": "a"}
+        seen = {node.text(attempt_id(number)).strip() for number in (1, 2)}
+        assert seen == {uuid for uuid, _, _ in hello.gpus}
+
+
+async def test_the_lock_says_who_holds_it(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    await launched(node, attempt)
+
+    holder = read_holder(node.directory(attempt).lock)
+
+    assert holder is not None
+    assert holder.pid == node.head.executors[attempt].hellos[0].pid
+    assert holder.started_ticks == started_ticks(holder.pid)
+    os.kill(holder.pid, signal.SIGKILL)
+    await until_dead(holder.pid)
