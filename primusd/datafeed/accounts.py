@@ -200,12 +200,12 @@ class _Count:
             consumed += _taken(state, leases)
             self.leased += sum(_left(state, lease) for lease in leases)
             end = OPEN_END if size < 0 else size
+            missing = _missing(state, end)
             if number < epoch.next_unit and number not in epoch.reopened:
-                gaps += [
-                    _flaw(stream, one, number, epoch.number)
-                    for one in ranges_of.waiting(state, end)
-                ]
-            overlaps += [_flaw(stream, one, number, epoch.number) for one in _twice(state, leases)]
+                missing = (*missing, *ranges_of.waiting(state, end))
+            gaps += [_flaw(stream, one, number, epoch.number) for one in missing]
+            twice = _twice(state, leases, end)
+            overlaps += [_flaw(stream, one, number, epoch.number) for one in twice]
         if consumed != epoch.consumed:
             self.texts.append(
                 f"epoch {epoch.number}: {epoch.consumed} were counted as taken, "
@@ -232,20 +232,25 @@ def _left(state: UnitState, lease: LeaseState) -> int:
     return lease.hi - lease.position - total(dead)
 
 
-def _twice(state: UnitState, leases: list[LeaseState]) -> Iterator[Range]:
-    """Yield what is done or leased twice, and what is leased on one side of the books only."""
+def _missing(state: UnitState, end: int) -> tuple[Range, ...]:
+    """Return what is neither done, nor leased, nor dead, nor waits."""
+    waiting = ranges_of.waiting(state, end)
+    known = union((*state.done, *state.leased, *ranges_of.dead_ranges(state), *waiting))
+    return subtract((Range(0, end),), known) if end else ()
+
+
+def _twice(state: UnitState, leases: list[LeaseState], end: int) -> Iterator[Range]:
+    """Yield what has two places, and what is leased on one side of the books only."""
     held = sorted(Range(one.lo, one.hi) for one in leases)
     if held != sorted(state.leased):
         yield from (one for one in held if one not in state.leased)
         yield from (one for one in state.leased if one not in held)
-    segments = sorted((*state.done, *held))
-    for before, after in pairwise(segments):
-        if after.lo < before.hi:
-            yield Range(after.lo, min(before.hi, after.hi))
-    dead = sorted(ranges_of.dead_ranges(state))
-    for before, after in pairwise(dead):
-        if after.lo < before.hi:
-            yield Range(after.lo, min(before.hi, after.hi))
+    waiting = ranges_of.waiting(state, end)
+    # What is dead inside a lease, or was passed over, lies in the ranges that are leased or done.
+    for segments in ((*state.done, *held, *waiting), (*ranges_of.dead_ranges(state), *waiting)):
+        for before, after in pairwise(sorted(segments)):
+            if after.lo < before.hi:
+                yield Range(after.lo, min(before.hi, after.hi))
 
 
 def _ended_texts(stream: Stream) -> list[str]:

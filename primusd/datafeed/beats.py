@@ -1,5 +1,7 @@
 """What a reader's report and its end change: positions, trims, returns, maps, bad ranges."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from primusd.datafeed import splitting, tasks
@@ -33,7 +35,7 @@ def open_reader(stream: Stream, event: ReaderOpened, at_ms: int) -> Stream | Ign
         return Ignore(IGNORE_REASONS["a"])
     draft = StreamDraft(stream, at_ms)
     if before is not None:
-        _lose(draft, before)
+        _lose(draft, before, before.leases)
     draft.put_reader(ReaderState(event.attempt, event.incarnation, moved_ms=at_ms))
     return draft.result()
 
@@ -46,11 +48,8 @@ def expire(stream: Stream, event: LeaseExpired, at_ms: int) -> Stream | Ignore:
     if reader is None or not gone:
         return Ignore(IGNORE_REASONS["s"])
     draft = StreamDraft(stream, at_ms)
-    reader = replace(reader, want=0)
-    draft.put_reader(reader)
-    for lease in gone:
-        draft.repeated += _repeatable(stream, reader, lease)
-        reader = draft.let_go(reader, lease)
+    reader = draft.put_reader(replace(reader, want=0))
+    _lose(draft, reader, gone)
     return draft.result()
 
 
@@ -64,15 +63,15 @@ def end_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     last = {held.token: held for held in event.positions if held.stream == stream.name}
     blamed = reader.leases[0].token if event.was_own_fault and reader.leases else 0
     for lease in reader.leases:
-        held = last.get(lease.token)
-        reader, after = _take(draft, reader, lease, held)
-        if after is None:
-            continue
-        if held is None and not event.has_completed:
-            draft.repeated += _repeatable(stream, reader, after)
-        reader = draft.let_go(reader, after)
-        if after.token == blamed and after.position == after.lo:
-            strike(draft, after)
+        reader, _ = _take(draft, reader, lease, last.get(lease.token))
+    rest = reader.leases
+    known = [one for one in rest if event.has_completed or one.token in last]
+    for lease in known:
+        reader = draft.let_go(reader, lease)
+    _lose(draft, reader, reader.leases)
+    for lease in rest:
+        if lease.token == blamed and lease.position == lease.lo:
+            strike(draft, lease)
     draft.drop_reader(event.attempt)
     return draft.result()
 
@@ -182,19 +181,24 @@ def _take(
     return reader, after
 
 
-def _lose(draft: StreamDraft, reader: ReaderState) -> None:
-    for lease in reader.leases:
-        draft.repeated += _repeatable(draft.before, reader, lease)
+def _lose(draft: StreamDraft, reader: ReaderState, leases: Iterable[LeaseState]) -> ReaderState:
+    """Take leases back whose holder cannot say how far its trainer is."""
+    lost = tuple(leases)
+    draft.repeated += _repeatable(draft.before, reader, lost)
+    for lease in lost:
         reader = draft.let_go(reader, lease)
+    return reader
 
 
-def _repeatable(stream: Stream, reader: ReaderState, lease: LeaseState) -> int:
-    """Return how many positions of a lost lease its trainer may have taken unheard, at most."""
-    rest = lease.hi - lease.position
-    if reader.per_s:
-        return min(rest, reader.per_s * stream.spec.window_ms // 1000)
-    # Nobody knows how many rows an unopened unit has; hardly more than bytes.
-    return rest if lease.hi != OPEN_END else stream.units[lease.unit].unit.byte_count
+def _repeatable(stream: Stream, reader: ReaderState, leases: tuple[LeaseState, ...]) -> int:
+    """Return how many positions of lost leases the trainer may have taken unheard, at most."""
+    rest = sum(
+        # Nobody knows how many rows an unopened unit has; hardly more than bytes.
+        stream.units[one.unit].unit.byte_count if one.hi == OPEN_END else one.hi - one.position
+        for one in leases
+    )
+    window = reader.per_s * stream.spec.window_ms // 1000
+    return min(rest, window) if window else rest
 
 
 def _learn(draft: StreamDraft, attempt: AttemptId, found: UnitMap) -> None:

@@ -13,6 +13,7 @@ from primusd.datafeed.model import (
     UnitFound,
     UnitState,
 )
+from primusd.datafeed.queues import QueueDraft
 from primusd.datafeed.ranges import overlap, total
 from primusd.datafeed.shards import ShardsDraft, values
 from primusd.job.ids import AttemptId
@@ -73,7 +74,8 @@ class StreamDraft:
         self.idle_count = stream.idle_count
         self.lease_count = stream.lease_count
         self.trim_count = stream.trim_count
-        self.wanting = stream.wanting
+        self.hungry = QueueDraft(stream.hungry)
+        self.greedy = QueueDraft(stream.greedy)
         self.last_token = stream.last_token
         self.bad_count = stream.bad_count
         self.repeated = stream.repeated
@@ -98,7 +100,8 @@ class StreamDraft:
             idle_count=self.idle_count,
             lease_count=self.lease_count,
             trim_count=self.trim_count,
-            wanting=self.wanting,
+            hungry=self.hungry.result(),
+            greedy=self.greedy.result(),
             last_token=self.last_token,
             bad_count=self.bad_count,
             repeated=self.repeated,
@@ -177,15 +180,17 @@ class StreamDraft:
         """Return a reader as changed so far."""
         return self.readers.find(attempt.index, attempt)
 
-    def put_reader(self, reader: ReaderState) -> None:
-        """Set a reader, with all counters that follow from it."""
-        self._swap_reader(reader.attempt, reader)
+    def put_reader(self, reader: ReaderState) -> ReaderState:
+        """Set a reader, with all counters that follow from it; return it as it was set."""
+        after = self._swap_reader(reader.attempt, reader)
+        assert after is not None
+        return after
 
     def drop_reader(self, attempt: AttemptId) -> None:
         """Remove a reader that holds nothing."""
         self._swap_reader(attempt, None)
 
-    def _swap_reader(self, attempt: AttemptId, after: ReaderState | None) -> None:
+    def _swap_reader(self, attempt: AttemptId, after: ReaderState | None) -> ReaderState | None:
         before = self.reader(attempt)
         for reader, sign in ((before, -1), (after, 1)):
             if reader is None:
@@ -194,16 +199,31 @@ class StreamDraft:
             self.idle_count += 0 if reader.leases else sign
             self.lease_count += sign * len(reader.leases)
             self.trim_count += sign * sum(lease.trim >= 0 for lease in reader.leases)
-        did_want = before is not None and before.want > 0
-        does_want = after is not None and after.want > 0
-        if does_want and not did_want:
-            self.wanting = (*self.wanting, attempt)
-        elif did_want and not does_want:
-            self.wanting = tuple(one for one in self.wanting if one != attempt)
+        if after is not None:
+            after = self._queued(before, after)
+        elif before is not None:
+            self._leave(before)
         if after is None:
             self.readers.drop(attempt.index, attempt)
         else:
             self.readers.put(attempt.index, attempt, after)
+        return after
+
+    def _queued(self, before: ReaderState | None, after: ReaderState) -> ReaderState:
+        """Return a reader with its place among those that want something."""
+        stays = before is not None and before.want > 0 and after.want > 0
+        if before is not None and stays and bool(before.leases) == bool(after.leases):
+            return after if after.place == before.place else replace(after, place=before.place)
+        if before is not None:
+            self._leave(before)
+        if after.want <= 0:
+            return after if after.place < 0 else replace(after, place=-1)
+        queue = self.greedy if after.leases else self.hungry
+        return replace(after, place=queue.join(after.attempt))
+
+    def _leave(self, reader: ReaderState) -> None:
+        if reader.want > 0:
+            (self.greedy if reader.leases else self.hungry).leave(reader.place)
 
     # Units.
 
@@ -233,7 +253,7 @@ class StreamDraft:
             draft.units.put(number, number, after)
         else:
             draft.units.drop(number, number)
-        self._place(draft, number, does_wait=is_open and bool(tasks.waiting(after, end)))
+        self._place(draft, number, does_wait=tasks.does_wait(after, end))
 
     def _place(self, epoch: EpochDraft, number: int, *, does_wait: bool) -> None:
         """Keep `reopened` and `next_unit` true after a unit changed."""
@@ -251,7 +271,7 @@ class StreamDraft:
         while epoch.next_unit < len(self.units):
             end = self.end(epoch.next_unit)
             state = epoch.units.find(epoch.next_unit, epoch.next_unit)
-            if end > 0 and (state is None or tasks.waiting(state, end)):
+            if end > 0 and (state is None or tasks.does_wait(state, end)):
                 return
             epoch.next_unit += 1
 
@@ -263,9 +283,7 @@ class StreamDraft:
         self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
         self.count_leased(lease, 1)
         moved_ms = reader.moved_ms if reader.leases else self.at_ms
-        after = replace(reader, leases=(*reader.leases, lease), moved_ms=moved_ms)
-        self.put_reader(after)
-        return after
+        return self.put_reader(replace(reader, leases=(*reader.leases, lease), moved_ms=moved_ms))
 
     def change(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
         """Replace a lease of a reader by itself with other values."""
@@ -301,9 +319,7 @@ class StreamDraft:
         )
 
     def _put_leases(self, reader: ReaderState, leases: tuple[LeaseState, ...]) -> ReaderState:
-        after = replace(reader, leases=leases)
-        self.put_reader(after)
-        return after
+        return self.put_reader(replace(reader, leases=leases))
 
     def count_leased(self, lease: LeaseState, sign: int) -> None:
         """Add what a lease still has to the counter of its epoch, or take it off."""

@@ -20,6 +20,7 @@ from primusd.datafeed.model import (
     size_of,
 )
 from primusd.datafeed.shards import values
+from primusd.job.ids import AttemptId
 
 GRANTS_PER_EVENT_MAX = 512
 OPEN_EPOCHS_MAX = 2
@@ -35,26 +36,27 @@ TRIM_ROWS_MIN = 2_048
 
 
 def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
-    """Return the ranges that go to the readers that want some, None when there are none."""
-    if stream.is_paused or not stream.wanting:
+    """Return the ranges that go to the readers that want some, None when there are none.
+
+    Those that hold nothing come first; the last ranges are kept for such.
+    """
+    if stream.is_paused or not (stream.hungry.count or stream.greedy.count):
+        return None
+    if not does_wait(stream):
+        return None
+    if not stream.hungry.count and not _has_more(stream, stream.idle_count, 0):
         return None
     draft = StreamDraft(stream, at_ms)
     grants: list[Grant] = []
-    # In turns, so that the first to ask does not take what all could share.
-    round_of = list(stream.wanting)
-    while round_of and len(grants) < GRANTS_PER_EVENT_MAX:
-        again = []
-        for attempt in round_of:
-            reader = draft.reader(attempt)
-            assert reader is not None
-            grant = _next_grant(draft, reader)
-            if grant is None:
-                continue
-            grants.append(grant)
-            grant_lease(draft, grant)
-            if reader.want > 1:
-                again.append(attempt)
-        round_of = again
+    while len(grants) < GRANTS_PER_EVENT_MAX:
+        attempt = draft.hungry.head()
+        if attempt is None and _has_more(stream, draft.idle_count, len(grants)):
+            attempt = draft.greedy.head()
+        grant = None if attempt is None else _next_grant(draft, attempt)
+        if grant is None:
+            break
+        grants.append(grant)
+        grant_lease(draft, grant)
     return Granted(tuple(grants)) if grants else None
 
 
@@ -92,14 +94,12 @@ def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
     return stream.is_listed and open_count < OPEN_EPOCHS_MAX and begun < stream.spec.epochs
 
 
-def _next_grant(draft: StreamDraft, reader: ReaderState) -> Grant | None:
+def _next_grant(draft: StreamDraft, attempt: AttemptId) -> Grant | None:
+    reader = draft.reader(attempt)
     found = _next_unit(draft)
-    if found is None:
+    if found is None or reader is None:
         return None
     epoch, number = found
-    if reader.leases and draft.idle_count and not _has_more(draft, epoch):
-        # The last waiting units go to readers that hold nothing.
-        return None
     state = epoch.units.find(number, number) or UnitState()
     one = _first_range(state, draft.end(number))
     entry = draft.units[number]
@@ -116,7 +116,7 @@ def _next_grant(draft: StreamDraft, reader: ReaderState) -> Grant | None:
             draft.reader_count,
         ),
     )
-    return Grant(epoch.number, number, one.lo, hi, draft.last_token + 1, reader.attempt)
+    return Grant(epoch.number, number, one.lo, hi, draft.last_token + 1, attempt)
 
 
 def _next_unit(draft: StreamDraft) -> tuple[EpochDraft, int] | None:
@@ -133,12 +133,30 @@ def _next_unit(draft: StreamDraft) -> tuple[EpochDraft, int] | None:
     return (epoch, epoch.next_unit) if epoch.next_unit < len(draft.units) else None
 
 
-def _has_more(draft: StreamDraft, epoch: EpochDraft) -> bool:
-    """Return whether more units wait than readers hold nothing."""
-    count = len(epoch.reopened) + len(draft.units) - epoch.next_unit
-    if count > draft.idle_count:
+def _has_more(stream: Stream, idle_count: int, given: int) -> bool:
+    """Return whether there is more than a piece for each reader that holds nothing, roughly.
+
+    Args:
+        stream: Before the grants that are being decided.
+        idle_count: Readers that hold nothing after them.
+        given: How many they are.
+    """
+    if not idle_count or may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun):
         return True
-    return may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun)
+    pieces = 0
+    for epoch in stream.epochs:
+        waiting = stream.known - epoch.consumed - epoch.skipped - epoch.leased
+        pieces += len(epoch.reopened) + len(stream.units) - epoch.next_unit
+        pieces += max(0, waiting) // _piece(stream)
+    return pieces - given > idle_count
+
+
+def _piece(stream: Stream) -> int:
+    """Return about how many positions a task has, at least."""
+    split = stream.spec.split
+    if stream.units and has_byte_positions(stream.units[0].unit):
+        return split.byte_count or splitting.BYTES_MIN
+    return split.rows or splitting.ROWS_MIN
 
 
 def _first_range(state: UnitState, end: int) -> Range:
@@ -161,7 +179,7 @@ def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
     """Return whom to ask for a part of what it holds, None when nobody has much left."""
     if stream.split_due:
         return _split_trims(stream)
-    if not stream.wanting or stream.is_paused:
+    if stream.is_paused or not (stream.hungry.count or stream.greedy.count):
         return None
     if stream.lease_count > LEASES_LOOKED_THROUGH_MAX and not stream.is_trim_due:
         return None
@@ -181,7 +199,7 @@ def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
 
 def _hungry(stream: Stream) -> Iterator[ReaderState]:
     """Yield the readers that want more and have little or nothing left."""
-    for attempt in stream.wanting:
+    for attempt in (*stream.hungry, *stream.greedy):
         reader = reader_of(stream, attempt)
         assert reader is not None
         rest = sum(lease.hi - lease.position for lease in reader.leases)

@@ -42,9 +42,14 @@ def _counters(stream: Stream) -> Iterator[str]:
         "tokens up to the last": (sum(one <= stream.last_token for one in tokens), len(tokens)),
     }
     yield from (f"{a} {name}, {b} counted" for name, (a, b) in pairs.items() if a != b)
-    wanting = {reader.attempt for reader in readers if reader.want > 0}
-    if set(stream.wanting) != wanting or len(stream.wanting) != len(wanting):
-        yield f"wanting is {stream.wanting}, should be {wanting}"
+    for name, queue, has_leases in (
+        ("hungry", stream.hungry, False),
+        ("greedy", stream.greedy, True),
+    ):
+        should = {one.attempt for one in readers if one.want > 0 and bool(one.leases) == has_leases}
+        members = list(queue)
+        if set(members) != should or len(members) != len(should) or queue.count != len(should):
+            yield f"{name} are {members}, should be {should}"
     for lease in leases:
         if not lease.lo <= lease.position <= lease.hi:
             yield f"a position outside its lease: {lease}"

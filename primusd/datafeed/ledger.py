@@ -326,9 +326,14 @@ def _time_passed(state: Stream, at_ms: int) -> Stream | Ignore:
 def _watched(before: Stream, after: Stream, event: StreamEvent | TimePassed, at_ms: int) -> Stream:
     """Return the stream with the timer for trims set while readers wait and nothing else does."""
     is_due = after.is_trim_due and isinstance(event, TimePassed)
-    is_tail = bool(after.wanting and after.lease_count) and not grants.does_wait(after)
-    is_tail = is_tail and after.phase == "Serving"
-    if is_tail and (not before.next_trim_ms or before.wanting != after.wanting):
+    wanting = after.hungry.count + after.greedy.count
+    is_tail = after.phase == "Serving" and wanting > 0 and after.lease_count > 0
+    is_tail = is_tail and not grants.does_wait(after)
+    has_joined = (before.hungry.drawn, before.greedy.drawn) != (
+        after.hungry.drawn,
+        after.greedy.drawn,
+    )
+    if is_tail and (not before.next_trim_ms or has_joined):
         next_ms, backoff_ms = at_ms + TRIM_EVERY_MS, TRIM_EVERY_MS
     elif is_tail:
         next_ms, backoff_ms = after.next_trim_ms, after.trim_backoff_ms

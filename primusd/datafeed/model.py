@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.queues import Queue
 from primusd.datafeed.shards import Shards, find, items, values
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
@@ -51,10 +52,14 @@ class Strike(Struct, frozen=True, array_like=True):
 class UnitState(Struct, frozen=True, array_like=True):
     """What is known of one unit in one epoch: ranges that are done, leased, dead or suspected."""
 
-    done: tuple[Range, ...] = ()
-    """Passed for good, sorted, disjoint, merged; dead ranges that were passed over are inside."""
+    fresh: int = 0
+    """All from here on waits."""
+    loose: tuple[Range, ...] = ()
+    """What waits again below `fresh`, sorted, disjoint, merged."""
     leased: tuple[Range, ...] = ()
     """Open leases as granted or trimmed, sorted, disjoint."""
+    done: tuple[Range, ...] = ()
+    """Passed for good, sorted, disjoint, merged; dead ranges that were passed over are inside."""
     dead: tuple[DeadRange, ...] = ()
     """Sorted, disjoint."""
     strikes: tuple[Strike, ...] = ()
@@ -84,6 +89,8 @@ class ReaderState(Struct, frozen=True, array_like=True):
     leases: tuple[LeaseState, ...] = ()
     """Oldest grant first."""
     want: int = 0
+    place: int = -1
+    """Number in the queue of those that want something; -1 it wants nothing."""
     rows_per_s: int = 0
     """As it reported with its last acknowledgement."""
     per_s: int = 0
@@ -197,8 +204,10 @@ class Stream(Struct, frozen=True, array_like=True):
     lease_count: int = 0
     trim_count: int = 0
     """Leases that were asked to end early and have not answered."""
-    wanting: tuple[AttemptId, ...] = ()
-    """Readers with `want` > 0, in the order they came."""
+    hungry: Queue = Queue()
+    """Readers that want something and hold nothing, in the order they came."""
+    greedy: Queue = Queue()
+    """Readers that hold something and want more."""
     last_token: int = 0
     generation: int = 1
     """+1 with each restore."""

@@ -63,3 +63,35 @@ def insert(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
     """Return sorted ranges with one more, none merged."""
     place = bisect_left(ranges, one)
     return (*ranges[:place], one, *ranges[place:])
+
+
+def remove(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
+    """Return sorted ranges without one of them, found by its beginning."""
+    place = bisect_left(ranges, Range(one.lo, -1))
+    assert ranges[place] == one
+    return (*ranges[:place], *ranges[place + 1 :])
+
+
+def add(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
+    """Return sorted, disjoint, merged ranges with one more, merged with those that it touches."""
+    if one.lo >= one.hi:
+        return ranges
+    first = bisect_left(ranges, Range(one.lo, -1))
+    if first and ranges[first - 1].hi >= one.lo:
+        first -= 1
+    last = first
+    lo, hi = one.lo, one.hi
+    while last < len(ranges) and ranges[last].lo <= hi:
+        lo, hi = min(lo, ranges[last].lo), max(hi, ranges[last].hi)
+        last += 1
+    return (*ranges[:first], Range(lo, hi), *ranges[last:])
+
+
+def take(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
+    """Return sorted, disjoint ranges without a part that lies within one of them."""
+    place = bisect_left(ranges, Range(one.lo + 1, -1)) - 1
+    whole = ranges[place]
+    assert place >= 0
+    assert whole.lo <= one.lo < one.hi <= whole.hi
+    rest = (Range(whole.lo, one.lo), Range(one.hi, whole.hi))
+    return (*ranges[:place], *(part for part in rest if part.lo < part.hi), *ranges[place + 1 :])

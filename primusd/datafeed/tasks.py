@@ -1,13 +1,23 @@
 """Tasks of one unit in one epoch: ranges that wait, are leased, done or dead (table 9, as ranges).
 
-A task is a range that is not finished. Waiting ranges are derived, never stored: what is neither
-done, leased nor dead.
+A task is a range that is not finished. What waits is all from `fresh` on, and `loose` below it; so
+giving out the next range costs the same in a unit of one task and in one of 20,000.
 """
 
 from msgspec.structs import replace
 
 from primusd.datafeed.model import OPEN_END, DeadRange, Range, Strike, UnitState
-from primusd.datafeed.ranges import insert, measure, overlap, subtract, total, union
+from primusd.datafeed.ranges import (
+    add,
+    insert,
+    measure,
+    overlap,
+    remove,
+    subtract,
+    take,
+    total,
+    union,
+)
 
 STRIKES_MAX = 3
 """Readers that must have died on a range before it is struck out."""
@@ -15,16 +25,17 @@ STRIKES_MAX = 3
 
 def waiting(state: UnitState, end: int) -> tuple[Range, ...]:
     """Return the ranges that nobody holds and nobody has finished, in order."""
-    taken = union((*state.done, *state.leased, *dead_ranges(state)))
-    return subtract((Range(0, end),), taken) if end else ()
+    return (*state.loose, Range(state.fresh, end)) if state.fresh < end else state.loose
+
+
+def does_wait(state: UnitState, end: int) -> bool:
+    """Return whether a range waits."""
+    return bool(state.loose) or state.fresh < end
 
 
 def is_finished(state: UnitState, end: int) -> bool:
     """Return whether every position is done or dead."""
-    if state.leased:
-        return False
-    passed = union((*state.done, *dead_ranges(state))) if state.dead else state.done
-    return end == 0 or passed == (Range(0, end),)
+    return not state.leased and not state.loose and state.fresh >= end
 
 
 def dead_ranges(state: UnitState) -> tuple[Range, ...]:
@@ -44,39 +55,46 @@ def passed_count(state: UnitState) -> int:
 
 def held(state: UnitState, one: Range) -> UnitState:
     """Return the state with a lease on a range that waits."""
-    return replace(state, leased=insert(state.leased, one))
+    return replace(_without_waiting(state, one), leased=insert(state.leased, one))
 
 
 def trimmed(state: UnitState, one: Range, hi: int) -> UnitState:
-    """Return the state with a lease that ends earlier; it is never empty."""
-    rest = tuple(other for other in state.leased if other != one)
-    return replace(state, leased=insert(rest, Range(one.lo, hi)))
+    """Return the state with a lease that ends earlier; the rest waits."""
+    leased = insert(remove(state.leased, one), Range(one.lo, hi))
+    return _with_waiting(replace(state, leased=leased), Range(hi, one.hi))
 
 
 def released(state: UnitState, one: Range, position: int) -> UnitState:
     """Return the state without a lease: done up to the position, waiting from there."""
-    done = union((*state.done, Range(one.lo, position)))
-    return replace(
-        state,
-        leased=tuple(other for other in state.leased if other != one),
-        done=done,
-        strikes=_left_of_strikes(state.strikes, done),
-        tired=subtract(state.tired, done),
-    )
+    done = add(state.done, Range(one.lo, position))
+    after = replace(state, leased=remove(state.leased, one), done=done)
+    if state.strikes or state.tired:
+        strikes = _left_of_strikes(state.strikes, done)
+        after = replace(after, strikes=strikes, tired=subtract(state.tired, done))
+    return _with_waiting(after, Range(position, one.hi))
 
 
 def killed(state: UnitState, dead: DeadRange) -> UnitState:
-    """Return the state with one more dead range, given disjoint from those there are."""
-    return replace(state, dead=tuple(sorted((*state.dead, dead), key=lambda one: one.lo)))
+    """Return the state with one more dead range, which was waiting, or is inside a lease."""
+    one = Range(dead.lo, dead.hi)
+    after = replace(state, dead=tuple(sorted((*state.dead, dead), key=lambda one: one.lo)))
+    parts = overlap(state.loose, one.lo, one.hi)
+    for part in parts:
+        after = _without_waiting(after, part)
+    if one.hi > state.fresh:
+        after = _without_waiting(after, Range(max(one.lo, state.fresh), one.hi))
+    return after
 
 
 def revived(state: UnitState, dead: DeadRange) -> UnitState:
-    """Return the state in which a dead range waits again."""
-    return replace(
+    """Return the state in which a dead range waits again; not one inside a lease."""
+    one = Range(dead.lo, dead.hi)
+    after = replace(
         state,
-        dead=tuple(one for one in state.dead if one != dead),
-        done=subtract(state.done, (Range(dead.lo, dead.hi),)),
+        dead=tuple(other for other in state.dead if other != dead),
+        done=subtract(state.done, (one,)),
     )
+    return _with_waiting(after, one)
 
 
 def alive_parts(state: UnitState, one: Range) -> tuple[Range, ...]:
@@ -87,8 +105,10 @@ def alive_parts(state: UnitState, one: Range) -> tuple[Range, ...]:
 def clipped(state: UnitState, end: int) -> UnitState:
     """Return the state now that the unit turned out to end here."""
     return UnitState(
-        done=overlap(state.done, 0, end),
+        fresh=min(state.fresh, end),
+        loose=overlap(state.loose, 0, end),
         leased=tuple(Range(one.lo, max(one.lo, min(one.hi, end))) for one in state.leased),
+        done=overlap(state.done, 0, end),
         dead=tuple(replace(one, hi=min(one.hi, end)) for one in state.dead if one.lo < end),
         strikes=tuple(replace(one, hi=min(one.hi, end)) for one in state.strikes if one.lo < end),
         tired=overlap(state.tired, 0, end),
@@ -122,6 +142,25 @@ def struck(state: UnitState, one: Range, reader: str, minimum: int) -> tuple[Uni
 def is_struck_out(suspect: Strike, one: Range) -> bool:
     """Return whether the range that a reader just died on cannot be halved and had its chances."""
     return suspect.hi == one.hi and len(suspect.readers) >= STRIKES_MAX
+
+
+def _with_waiting(state: UnitState, one: Range) -> UnitState:
+    """Return the state in which a range waits that was given out before, but for what is dead."""
+    parts = subtract((one,), dead_ranges(state)) if state.dead else (one,)
+    loose = state.loose
+    for part in parts:
+        loose = add(loose, part)
+    if loose and loose[-1].hi == state.fresh:
+        return replace(state, loose=loose[:-1], fresh=loose[-1].lo)
+    return state if loose is state.loose else replace(state, loose=loose)
+
+
+def _without_waiting(state: UnitState, one: Range) -> UnitState:
+    """Return the state in which a range that waited no longer does."""
+    if one.lo < state.fresh:
+        return replace(state, loose=take(state.loose, one))
+    between = Range(state.fresh, one.lo)
+    return replace(state, fresh=one.hi, loose=add(state.loose, between))
 
 
 def _left_of_strikes(strikes: tuple[Strike, ...], done: tuple[Range, ...]) -> tuple[Strike, ...]:
