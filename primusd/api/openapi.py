@@ -38,7 +38,12 @@ def describe(routes: Iterable[Route], others: Iterable[type[Struct]] = ()) -> by
         others: Documents that no path has as its usual answer.
     """
     routes = tuple(routes)
-    types = {ProblemDocument, *others, *(one.answer for one in routes), *(one.body for one in routes)}
+    types = {
+        ProblemDocument,
+        *others,
+        *(one.answer for one in routes),
+        *(one.body for one in routes),
+    }
     known = sorted((one for one in types if one is not None), key=lambda one: one.__name__)
     found, components = msgspec.json.schema_components(known, ref_template=_REFERENCE)
     schemas = dict(zip(known, found, strict=True))

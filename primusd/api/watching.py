@@ -80,7 +80,7 @@ async def serve_watch(
 
 
 def cut_off(request: web.Request) -> None:
-    """End the connection of a reader that is gone or takes nothing: what it has not read is lost."""
+    """End the connection of a reader that is gone or takes nothing; what it missed is lost."""
     if request.transport is not None:
         request.transport.abort()
 

@@ -13,7 +13,7 @@ JOB_FAILED = 10
 JOB_CANCELLED = 11
 JOB_DEADLINE = 12
 
-_BY_STATUS = {404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 422: USAGE}
+_BY_STATUS = {400: USAGE, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 422: USAGE}
 
 
 class CtlError(Exception):
@@ -60,6 +60,11 @@ class UnreachableError(CtlError):
 
     def __init__(self, message: str, *, hint: str = "start it with: primusd") -> None:
         super().__init__(message, hint=hint, exit_code=UNREACHABLE)
+
+
+def not_yet(what: str) -> CtlError:
+    """Return the error for what the design has and this version does not carry out."""
+    return CtlError(f"{what} is not carried out by this version of primusd yet", exit_code=USAGE)
 
 
 def fault_lines(errors: object) -> tuple[str, ...]:

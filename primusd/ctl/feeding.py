@@ -8,7 +8,7 @@ from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.describing import stream_row
 from primusd.ctl.documents import count, mapping, mappings, text
-from primusd.ctl.failures import FAILED, OK, USAGE, CtlError
+from primusd.ctl.failures import FAILED, OK, USAGE, CtlError, not_yet
 from primusd.ctl.output import Printer, grouped, short_duration
 from primusd.ctl.reading import pages
 
@@ -42,7 +42,9 @@ def data(call: Call, name: str, action: str, stream: str, phase: str | None) -> 
             found = call.client.call("POST", f"{where}:{action}")
             _print_streams(call, [found] if stream else mappings(found, "items"))
         case _:
-            hint = "not yet" if action in LATER else " | ".join(ACTIONS)
+            if action in LATER:
+                raise not_yet(f"data {action}")
+            hint = " | ".join(ACTIONS)
             raise CtlError(f"data has no action {action!r}", hint=hint, exit_code=USAGE)
     return OK
 

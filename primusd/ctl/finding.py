@@ -111,5 +111,6 @@ def _read_named(path: str) -> str:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise CtlError(
-            f"the token file {path} cannot be read: {error.strerror}", exit_code=USAGE
+            f"the token file {path} cannot be read: {(error.strerror or str(error)).lower()}",
+            exit_code=USAGE,
         ) from error

@@ -1,14 +1,14 @@
 """The entry point: which verb was asked for; its module is loaded then, and no other."""
 
-import importlib
 import os
 import sys
+from collections.abc import Mapping
 
 import click
 
 from primusd import __version__
 from primusd.ctl.call import Call, shared_options
-from primusd.ctl.failures import UNREACHABLE, USAGE, CtlError
+from primusd.ctl.failures import USAGE, CtlError, not_yet
 
 INTERRUPTED = 130
 # Verb: module, and what it does.
@@ -38,6 +38,12 @@ VERBS = {
 }
 
 
+LATER = frozenset(
+    {"suspend", "resume", "scale", "explain", "exec", "queue", "history", "recommend"}
+    | {"replay", "drill", "top", "ui", "token", "leader", "store"}
+)
+
+
 class LazyVerbs(click.Group):
     """Loads the module of a verb when the verb is asked for."""
 
@@ -49,18 +55,17 @@ class LazyVerbs(click.Group):
         """Return a verb's command."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"primusd.ctl.{VERBS[cmd_name][0]}")
-        command = module.COMMANDS[cmd_name]
-        assert isinstance(command, click.Command)
-        return command
+        return _commands(VERBS[cmd_name][0])[cmd_name]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb; an unknown one is answered with the nearest."""
         name = args[0]
+        if name in LATER:
+            raise not_yet(name)
         if name not in VERBS:
-            import difflib  # noqa: PLC0415 - only for a mistake
+            import difflib
 
             near = difflib.get_close_matches(name, VERBS, n=1)
             hint = f"primusctl {near[0]}" if near else "primusctl --help"
@@ -71,6 +76,58 @@ class LazyVerbs(click.Group):
         """Write the verbs without loading any."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one arm per module
+    """Return the verbs of a module, which is loaded for this."""
+    # ruff: noqa: PLC0415 - each costs time that only its own verbs should pay.
+    match module:
+        case "about":
+            from primusd.ctl import about
+
+            return about.COMMANDS
+        case "acting":
+            from primusd.ctl import acting
+
+            return acting.COMMANDS
+        case "describing":
+            from primusd.ctl import describing
+
+            return describing.COMMANDS
+        case "feeding":
+            from primusd.ctl import feeding
+
+            return feeding.COMMANDS
+        case "files":
+            from primusd.ctl import files
+
+            return files.COMMANDS
+        case "following":
+            from primusd.ctl import following
+
+            return following.COMMANDS
+        case "nodes":
+            from primusd.ctl import nodes
+
+            return nodes.COMMANDS
+        case "reading":
+            from primusd.ctl import reading
+
+            return reading.COMMANDS
+        case "running":
+            from primusd.ctl import running
+
+            return running.COMMANDS
+        case "submitting":
+            from primusd.ctl import submitting
+
+            return submitting.COMMANDS
+        case "waiting":
+            from primusd.ctl import waiting
+
+            return waiting.COMMANDS
+        case _:
+            raise AssertionError(f"no module {module}")
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -122,6 +179,3 @@ def _told(error: CtlError) -> int:
     for detail in error.details:
         sys.stderr.write(f"  {detail}\n")
     return error.exit_code
-
-
-__all__ = ["UNREACHABLE", "main", "run"]

@@ -9,7 +9,7 @@ import click
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json
 from primusd.ctl.documents import count, mapping, mappings, text
-from primusd.ctl.failures import USAGE, CtlError
+from primusd.ctl.failures import USAGE, CtlError, not_yet
 from primusd.ctl.output import Printer, short_bytes
 
 NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "forgive")
@@ -60,7 +60,9 @@ def nodes(call: Call, action: str, name: str, out: str) -> None:
             node = call.client.call("POST", path, body={})
             call.printer_of(_FORMS).line(f"{text(node, 'name')} {text(node, 'phase')}")
         case _:
-            hint = "not yet" if action == "drain" else " | ".join(NODE_ACTIONS)
+            if action == "drain":
+                raise not_yet("nodes drain")
+            hint = " | ".join(NODE_ACTIONS)
             raise CtlError(f"nodes has no action {action!r}", hint=hint, exit_code=USAGE)
 
 

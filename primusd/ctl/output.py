@@ -88,7 +88,7 @@ class Printer:
         if not isinstance(at, str) or not at:
             return ""
         then = datetime.fromisoformat(at.replace("Z", "+00:00"))
-        return short_duration(self._now_s - then.timestamp())
+        return short_duration(int(self._now_s - then.timestamp()))
 
 
 def printable(cell: object) -> str:
@@ -103,6 +103,8 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def short_duration(seconds: float) -> str:
     """Return a duration in its largest unit, or two of them while it is short: `2m5s`, `3h`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
     whole = max(0, int(seconds))
     if whole < 120:
         return f"{whole}s"

@@ -51,6 +51,7 @@ def stream_document(
             waiting=_known(places.waiting),
             skipped=places.skipped,
             dead=places.dead,
+            expected=_known(places.expected),
         ),
         readers=_readers(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
@@ -81,6 +82,7 @@ def stream_status(stream: Stream, live: Live = NOTHING_LIVE) -> StreamStatus:
         leased=places.leased,
         skipped=places.skipped,
         dead=places.dead,
+        expected=_known(places.expected),
         per_second=per_second,
         eta_ms=eta_ms,
         repeated_max=stream.repeated,
@@ -104,11 +106,11 @@ def _speed(
         return UNSET, UNSET
     # Acknowledged positions, unlike the readers' rows, are in the unit of the total.
     speed = sum(one.per_s for one in stream.readers.values())
-    if not speed or places.total < 0:
+    if not speed or places.expected < 0:
         return per_second, UNSET
     epochs_left = stream.spec.epochs - 1 - places.epoch
     passed = places.done + places.skipped + places.dead
-    left = places.total - passed + epochs_left * places.total
+    left = places.expected - passed + epochs_left * places.expected
     return per_second, max(0, left) * 1000 // speed
 
 

@@ -122,7 +122,8 @@ def _slots(demand: Demand, admission: Admission, ahead: int) -> Waiting:
         if needed:
             numbers |= {f"{key}Needed": needed, f"{key}Free": max(0, there)}
         if needed > there:
-            parts.append(f"{show(needed)} {word}, {show(max(0, there))} free")
+            amount = f"{show(needed)} {word}".removesuffix("s" if needed == 1 else "\0")
+            parts.append(f"{amount}, {show(max(0, there))} free")
     at_once = " at once" if demand.is_gang else ""
     message = f"needs{at_once} " + (
         "; ".join(parts) or "more room on one node than any of them has free"

@@ -217,7 +217,7 @@ def test_c36_a_job_behind_another_says_how_many_are_ahead(server: Server) -> Non
     for name in ("one", "two", "three"):
         server.submit(name=name, roles={"worker": role})
 
-    assert status_of(server, "three")["message"] == "needs at once 1 GPUs, 0 free; 1 job is ahead"
+    assert status_of(server, "three")["message"] == "needs at once 1 GPU, 0 free; 1 job is ahead"
 
 
 def test_what_could_never_fit_is_refused_with_the_numbers_unless_it_may_wait(

@@ -1,0 +1,236 @@
+"""primusctl, told in files: commands, what they print, and how they exit.
+
+`file NAME` and indented lines make a file. `play …` lets edges say something to the daemon. `$ …`
+runs a command; then come its standard output, its standard error behind `! `, and `exit N` when
+it is not 0. What differs each time (uids, ages, the socket) is replaced. `pytest --rewrite` writes
+what came in place of what was expected; the diff is the review.
+"""
+
+import io
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from primusd.ctl.client import Client
+from primusd.ctl.main import VERBS, run
+from tests.edges.api_server import NAMESPACE, Server, serve
+
+FOLDER = Path(__file__).parent
+STORIES = sorted(FOLDER.glob("*.txt"))
+
+
+class Story:
+    """One file, played against one daemon."""
+
+    def __init__(self, server: Server, folder: Path, hides: Callable[[str], str]) -> None:
+        self.server = server
+        self._folder = folder
+        self._hides = hides
+
+    def told(self, text: str) -> str:
+        """Return the file with what came in place of what was expected."""
+        out: list[str] = []
+        lines = iter(text.splitlines())
+        skips = False
+        file: list[str] | None = None
+        name = ""
+        for line in lines:
+            if file is not None:
+                if line.startswith("  ") or not line.strip():
+                    file.append(line[2:])
+                    out.append(line)
+                    continue
+                (self._folder / name).write_text("\n".join(file) + "\n", encoding="utf-8")
+                file = None
+            if line.startswith("file "):
+                name, file, skips = line.split()[1], [], False
+                out.append(line)
+            elif line.startswith(("#", "play ")) or (not line and not skips):
+                skips = False
+                out.append(line)
+                if line.startswith("play "):
+                    self._play(*shlex.split(line)[1:])
+            elif line.startswith("$ primusctl "):
+                out += [line, *self._run(shlex.split(line)[2:])]
+                skips = True
+            elif not line:
+                skips = False
+                out.append(line)
+        return "\n".join(out) + "\n"
+
+    def _run(self, words: list[str]) -> list[str]:
+        code, stdout, stderr = primusctl(words)
+        found = self._hides(stdout).splitlines()
+        found += [f"! {line}".rstrip() for line in self._hides(stderr).splitlines()]
+        # An empty line ends what is compared.
+        found = [line or "." for line in found]
+        return [*found, f"exit {code}"] if code else found
+
+    def _play(self, what: str, *words: str) -> None:
+        uid = str(self.server.client.get(f"{NAMESPACE}/{words[0]}")["uid"]) if words else ""
+        match what:
+            case "node":
+                self.server.node()
+            case "run":
+                self.server.run_job(uid)
+            case "end":
+                self.server.end_attempts(uid, int(words[1]) if len(words) > 1 else 0)
+            case "exit":
+                _, replica, code, last = words
+                self.server.end_attempts(uid, int(code), only=replica, last=last)
+            case "log":
+                _, replica, text = words
+                folder = self.server.state / "jobs" / uid / replica / "a1"
+                folder.mkdir(parents=True, exist_ok=True)
+                with (folder / "stdout.log").open("a", encoding="utf-8") as log:
+                    log.write(text + "\n")
+            case _:
+                raise AssertionError(f"nobody plays {what}")
+
+
+def primusctl(words: list[str], stdin: str = "") -> tuple[int, str, str]:
+    """Run primusctl here; return exit code, standard output and standard error."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    out, error = io.BytesIO(), io.BytesIO()
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
+    sys.stderr = io.TextIOWrapper(error, encoding="utf-8", write_through=True)
+    try:
+        code = run(words)
+        sys.stdout.flush()
+        return code, out.getvalue().decode(), error.getvalue().decode()
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in [name for name in os.environ if name.startswith("PRIMUS")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    with serve(tmp_path) as running:
+        monkeypatch.setenv("PRIMUS_ADDRESS", f"unix:{running.socket}")
+        yield running
+
+
+def hider(folder: Path) -> Callable[[str], str]:
+    """Return what replaces that which differs each time; the width of what is aligned is kept."""
+    rules = (
+        (re.escape(str(folder / "here")), "<here>"),
+        (re.escape(str(folder)), "<folder>"),
+        (r"\b06[0-9a-hjkmnp-tv-z]{14}\b", "<uid>"),
+        (r"uid:\d+ \(\w+\)", "<caller>"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{3})?Z", "<time>"),
+        (r"\b\d+ m?s\b", "<t>"),
+        (r"after \d+m?s\b", "after <t>"),
+        (r"(?m)((?:\t|for ))\d+s(?=\t|$)", r"\1<age>"),
+        (r"term \d+", "term <term>"),
+        (r"\d+ GiB free", "<n> GiB free"),
+        (r"[0-9a-f]{64}", "<digest>"),
+        (r"-[0-9a-f]{6}\b", "-<random>"),
+        (r"(?m)^(ok|warning) +(cgroup v2|disk): .*$", r"\2: …"),
+    )
+
+    def hide(text: str) -> str:
+        for pattern, word in rules:
+            text = re.sub(pattern, word, text)
+        return text
+
+    return hide
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_story(path: Path, server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    expected = path.read_text(encoding="utf-8")
+
+    found = Story(server, tmp_path / "here", hider(tmp_path)).told(expected)
+
+    if request.config.getoption("--rewrite"):
+        path.write_text(found, encoding="utf-8")
+    assert found == expected
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_loads_and_has_a_help(verb: str) -> None:
+    code, stdout, stderr = primusctl([verb, "--help"])
+
+    assert (code, stderr) == (0, "")
+    assert stdout.startswith(f"Usage: primusctl {verb}")
+    assert "Options of all verbs: primusctl --help" in stdout
+
+
+def test_no_daemon_is_exit_5_with_what_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIMUS_ADDRESS", f"unix:{tmp_path}/none.sock")
+
+    code, stdout, stderr = primusctl(["list"])
+
+    assert (code, stdout) == (5, "")
+    assert stderr == (
+        f"error: no daemon answers at unix:{tmp_path}/none.sock: no such file or directory "
+        "(try: start it with: primusd)\n"
+    )
+
+
+def test_c34_what_get_prints_can_be_submitted_again(server: Server) -> None:
+    server.node()
+    server.submit()
+    for form in ("yaml", "json", "spec"):
+        text = primusctl(["get", "hello", "-o", form])[1]
+
+        code, stdout, stderr = primusctl(["plan", "-", "-o", "json"], stdin=text)
+
+        assert (code, stderr) == (0, "")
+        assert json.loads(stdout)["diff"] == []
+
+
+def test_a_shipped_folder_is_sent_once_however_often_it_is_submitted(server: Server) -> None:
+    server.node()
+    Path("train").mkdir()
+    Path("train/a.py").write_text("pass\n", encoding="utf-8")
+    Path("train/__pycache__").mkdir()
+    text = "name: {}\nfiles: [train/]\nroles: {{worker: {{command: [python, train/a.py]}}}}\n"
+
+    first = primusctl(["submit", "-"], stdin=text.format("one"))
+    os.utime("train/a.py", (1, 1))
+    again = primusctl(["submit", "-"], stdin=text.format("two"))
+
+    assert (first[0], again[0]) == (0, 0)
+    assert first[2] == "sending train (10,240 bytes)\n"
+    assert again[2] == ""
+
+
+def test_c78_a_lost_answer_to_a_submit_makes_no_second_job(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.node()
+    real = Client._once
+    lost: list[object] = []
+
+    def once(self: Client, method: str, *words: object) -> object:
+        response = real(self, method, *words)  # type: ignore[arg-type]  # passed through
+        if method == "POST" and not lost:
+            lost.append(response.read())
+            response.close()
+            raise ConnectionResetError("the answer was lost")
+        return response
+
+    monkeypatch.setattr(Client, "_once", once)
+
+    code, stdout, _ = primusctl(
+        ["submit", "-"], stdin="name: hello\nroles: {worker: {command: ['true']}}\n"
+    )
+
+    assert (code, len(lost)) == (0, 1)
+    assert stdout.startswith("hello submitted")
+    assert len(server.world.jobs) == 1
