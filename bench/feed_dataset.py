@@ -1,0 +1,126 @@
+"""Batches of 1,024 click rows: `primus.dataset` beside a bare pyarrow loop; and the import."""
+
+import json
+import statistics
+import subprocess
+import sys
+
+from bench import click_rows, feeding
+from bench.figures import Figure
+from primusd.executor.protocol import FeedPlan
+
+REPEATS = 6
+GOAL_RATIO = 0.45
+GOAL_IMPORT_MS = 30.0
+GOAL_TRAINER_US = 0.06
+
+FED = """
+import json, sys, time
+import primus
+
+rows = batches = 0
+for batch in primus.dataset(batch_rows=1024, layout=sys.argv[1]):
+    if not rows:
+        began, used = time.perf_counter(), time.process_time()
+    rows += batch.rows
+rows -= 1024
+print(json.dumps([rows, time.perf_counter() - began, time.process_time() - used]))
+"""
+
+BARE = """
+import json, sys, time
+import pyarrow.parquet as pq
+
+rows, how = 0, sys.argv[1]
+for path in sys.argv[2:]:
+    file = pq.ParquetFile(path)
+    if how == "iter_batches":
+        found = file.iter_batches(batch_size=1024)
+    else:
+        groups = range(file.num_row_groups)
+        found = (b for g in groups for b in file.read_row_group(g).to_batches(1024))
+    for batch in found:
+        columns = [column.to_numpy() for column in batch.columns]
+        if not rows:
+            began = time.perf_counter()
+        rows += batch.num_rows
+rows -= 1024
+print(json.dumps([rows, time.perf_counter() - began]))
+"""
+
+IMPORT = """
+import time
+began = time.perf_counter()
+import primus
+print((time.perf_counter() - began) * 1000)
+"""
+
+
+def run() -> list[Figure]:
+    """Measure both layouts against the faster of two bare loops, all from the first batch on."""
+    paths = click_rows.write_parquet(feeding.DATA / "clicks")
+    names = [str(path) for path in paths] * REPEATS
+    bare = {how: feeding.median(lambda how=how: _bare(how, names)) for how in LOOPS}
+    best = max(bare, key=lambda how: bare[how])
+    figures = []
+    for layout in ("numpy", "arrow"):
+        found = [_fed(paths, layout) for _ in range(feeding.RUNS + 1)][1:]
+        rate = statistics.median(rate for rate, _ in found)
+        cost = statistics.median(cost for _, cost in found)
+        figures += [
+            Figure(
+                f"dataset() of 1,024 rows, {layout}",
+                rate / 1e6,
+                "M rows/s",
+                f"≥ {GOAL_RATIO:.0%} of a bare loop",
+                rate >= GOAL_RATIO * bare[best],
+                f"pyarrow {best}: {bare[best] / 1e6:.2f} M rows/s, so {rate / bare[best]:.0%}",
+            ),
+            Figure(
+                f"cost in the trainer, {layout}",
+                cost * 1e6,
+                "µs/row",
+                f"≤ {GOAL_TRAINER_US} µs/row",
+                cost * 1e6 <= GOAL_TRAINER_US,
+                "",
+            ),
+        ]
+    return [*figures, _import()]
+
+
+LOOPS = ("iter_batches", "row groups cut")
+
+
+def _bare(how: str, names: list[str]) -> float:
+    rows, seconds = _said(feeding.python(BARE, how, *names))
+    return rows / seconds
+
+
+def _said(command: list[str]) -> list[float]:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=feeding.ROOT)
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
+def _fed(paths: list, layout: str) -> tuple[float, float]:
+    units = feeding.units_of(paths) * REPEATS
+    plan = FeedPlan("clicks", "socket", "arrow", {}, 0)
+    out, _ = feeding.feed(units, plan, feeding.python(FED, layout))
+    rows, seconds, used = json.loads(out)
+    return rows / seconds, used / rows
+
+
+def _import() -> Figure:
+    def once() -> float:
+        done = subprocess.run(
+            [sys.executable, "-c", IMPORT],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=feeding.ROOT,
+        )
+        return float(done.stdout)
+
+    found = feeding.median(once, runs=9)
+    goal = f"≤ {GOAL_IMPORT_MS:.0f} ms"
+    return Figure("import primus", found, "ms", goal, found <= GOAL_IMPORT_MS, "")
