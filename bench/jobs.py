@@ -5,10 +5,9 @@ import statistics
 import time
 from pathlib import Path
 
-from primusd.ctl.client import Client
-
 from bench.figures import Figure
 from bench.head import Head, running
+from primusd.ctl.client import Client
 
 RUNS = 15
 HELLO_RUNS = 5

@@ -276,6 +276,7 @@ class _Draft:
         outcome = self._apply_one(machine, proposed.event, by=by, cause=cause)
         if isinstance(outcome, Ignore):
             return outcome
+        internal: Event | None = None
         for _ in range(SETTLES_MAX):
             state = self._find(machine)
             internal = None if state is None else module.settle(state, self._at_ms)

@@ -17,6 +17,7 @@ from primusd.datafeed.model import (
     size_of,
 )
 from primusd.datafeed.ranges import overlap, subtract, total, union
+from primusd.datafeed.shards import items
 from primusd.job.ids import AttemptId
 
 TASK_PHASES = ("leased", "waiting", "dead")
@@ -38,6 +39,8 @@ class Positions(Struct, frozen=True):
     """Left out by a person."""
     dead: int
     """Left out otherwise."""
+    expected: int = -1
+    """The total; while units were never opened, guessed from their bytes; -1 not even that."""
 
 
 class TaskRange(Struct, frozen=True):
@@ -117,8 +120,30 @@ def positions(stream: Stream) -> Positions:
     passed = epoch.consumed + epoch.skipped + epoch.leased
     waiting = -1 if total_count < 0 else max(0, total_count - passed)
     return Positions(
-        word, epoch.number, total_count, epoch.consumed, epoch.leased, waiting, skipped, dead
+        unit=word,
+        epoch=epoch.number,
+        total=total_count,
+        done=epoch.consumed,
+        leased=epoch.leased,
+        waiting=waiting,
+        skipped=skipped,
+        dead=dead,
+        expected=total_count if total_count >= 0 else _expected(stream),
     )
+
+
+def _expected(stream: Stream) -> int:
+    """Return the positions of a pass, guessed from the bytes of units never opened; -1 unknown."""
+    found = {number for number, _ in items(stream.found)}
+    known_bytes = sum(
+        one.unit.byte_count
+        for number, one in enumerate(stream.units)
+        if one.size >= 0 or number in found
+    )
+    if not stream.is_listed or not known_bytes:
+        return -1
+    all_bytes = sum(one.unit.byte_count for one in stream.units)
+    return stream.known * all_bytes // known_bytes
 
 
 def tasks(stream: Stream, phase: str) -> Iterator[TaskRange]:

@@ -69,6 +69,7 @@ class StreamStatus(_Document, frozen=True, kw_only=True):
     leased: int
     skipped: int
     dead: int
+    expected: Number = UNSET
     per_second: Number = UNSET
     eta_ms: Number = UNSET
     repeated_max: int

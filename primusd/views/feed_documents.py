@@ -29,6 +29,8 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     waiting: Number = UNSET
     skipped: int
     dead: int
+    expected: Number = UNSET
+    """The total; while not every unit has been opened, guessed from the units' bytes."""
 
 
 class ReaderStatus(_Document, frozen=True, kw_only=True):
