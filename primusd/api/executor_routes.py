@@ -28,6 +28,7 @@ from primusd.job.run_order import peers_of
 from primusd.views.blobs import blob_path
 
 BLOBS_AT_ONCE = 64
+BLOB_PART_BYTES = 1 << 20
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 
@@ -115,9 +116,12 @@ async def get_blob(request: web.Request) -> web.StreamResponse:
     path = blob_path(request.app[CONTEXT].blobs, digest)
     if not path.exists():
         raise NotFoundError(f"{digest} is not in this store")
-    response = web.FileResponse(path)
-    async with request.app[BLOB_SLOTS]:
+    response = web.StreamResponse()
+    async with request.app[BLOB_SLOTS], await anyio.open_file(path, "rb") as file:
+        response.content_length = path.stat().st_size
         await response.prepare(request)
+        while part := await file.read(BLOB_PART_BYTES):
+            await response.write(part)
     return response
 
 
