@@ -39,6 +39,7 @@ class RemoteSource:
         self._receipt = 0
         self._said_receipt = 0
         self._said_at = 0.0
+        self._credits = 0
         try:
             self._link: Link | None = Link(path)
             self._link.say(
@@ -64,8 +65,8 @@ class RemoteSource:
             FeedError: The executor refused, or is gone.
         """
         while self._link is not None:
-            self._say_receipt(self._link)
             try:
+                self._say_used(self._link)
                 found = self._link.receive(_allocate)
             except OSError as error:
                 raise FeedError(f"the executor is gone: {error}") from error
@@ -76,7 +77,7 @@ class RemoteSource:
             header, payload = found
             frame = self._decode(header, payload)
             if frame is not None:
-                self._link.say({"op": "take", "stream": self._stream, "credits": 1})
+                self._credits += 1
                 return frame
         raise EOFError
 
@@ -122,13 +123,20 @@ class RemoteSource:
         """Note that all rows up to a receipt were used; it is sent soon."""
         self._receipt = max(self._receipt, receipt)
         if self._link is not None and time.monotonic() - self._said_at > COMMIT_EVERY_S:
-            self._say_receipt(self._link)
+            self._say_used(self._link)
 
-    def _say_receipt(self, link: Link) -> None:
+    def _say_used(self, link: Link) -> None:
+        """Send the receipt and the room for further frames, if there is anything new."""
+        messages: list[dict[str, object]] = []
         if self._receipt > self._said_receipt:
-            link.say({"op": "commit", "stream": self._stream, "receipt": self._receipt})
+            messages.append({"op": "commit", "stream": self._stream, "receipt": self._receipt})
+        if self._credits:
+            messages.append({"op": "take", "stream": self._stream, "credits": self._credits})
+        if messages:
+            link.say(*messages)
             self._said_receipt = self._receipt
             self._said_at = time.monotonic()
+            self._credits = 0
 
     def close(self) -> None:
         """Say what was used, and hang up."""
@@ -136,7 +144,7 @@ class RemoteSource:
             return
         link, self._link = self._link, None
         try:
-            self._say_receipt(link)
+            self._say_used(link)
             link.say({"op": "close", "stream": self._stream})
         finally:
             link.close()
