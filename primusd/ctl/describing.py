@@ -132,12 +132,19 @@ def stream_row(name: str, stream: Json) -> list[object]:
         text(stream, "phase") + (" (paused)" if stream.get("paused") is True else ""),
         f"{(count(stream, 'epoch') or 0) + 1}/{text(stream, 'epochs')}",
         grouped(stream.get("done")),
-        grouped(stream.get("total")) or "?",
+        _total(stream),
         text(stream, "unit"),
         f"{fraction * 100:.0f} %" if fraction is not None else "?",
         grouped(stream.get("perSecond")),
         short_duration(eta_ms / 1000) if eta_ms is not None else "",
     ]
+
+
+def _total(stream: Json) -> str:
+    """Return the total of a pass; a guess of it while not every file has been opened."""
+    if count(stream, "total") is not None:
+        return grouped(stream.get("total"))
+    return f"~{grouped(stream.get('expected'))}" if count(stream, "expected") else "?"
 
 
 def _replicas(printer: Printer, replicas: Json) -> None:

@@ -114,8 +114,10 @@ def done_fraction(stream: Json) -> float | None:
     """Return which part of a stream is done, over all epochs; None while that is unknown."""
     if stream.get("phase") == "Done":
         return 1.0
-    total = stream.get("total")
-    if not isinstance(total, int):
+    total = count(stream, "total")
+    if total is None:
+        total = count(stream, "expected")
+    if total is None:
         return None
     epochs = max(1, count(stream, "epochs") or 1)
     passed = sum(count(stream, key) or 0 for key in ("done", "skipped", "dead"))

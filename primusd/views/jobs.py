@@ -72,7 +72,7 @@ def _status(job: Job, world: World, live: Live, *, at_ms: int) -> documents.JobS
             application=_budget(job, Budget.APPLICATION, at_ms=at_ms),
             infrastructure=_budget(job, Budget.INFRASTRUCTURE, at_ms=at_ms),
         ),
-        data=_data(job, world, live),
+        data=_data(job, world),
         progress=_progress(job, live),
         conditions=_conditions(job, world, counts),
         first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
@@ -140,9 +140,9 @@ def _budget(job: Job, budget: Budget, *, at_ms: int) -> documents.BudgetStatus:
     )
 
 
-def _data(job: Job, world: World, live: Live) -> Mapping[str, documents.StreamStatus]:
+def _data(job: Job, world: World) -> Mapping[str, documents.StreamStatus]:
     streams = ((name, world.streams.get(f"{job.uid}/{name}")) for name in job.streams)
-    return {name: stream_status(one, live) for name, one in streams if one is not None}
+    return {name: stream_status(one) for name, one in streams if one is not None}
 
 
 def _progress(job: Job, live: Live) -> documents.ProgressStatus | UnsetType:

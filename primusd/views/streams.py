@@ -27,7 +27,7 @@ def stream_document(
     if job is None:
         return None
     places = positions(stream)
-    per_second, eta_ms = _speed(stream, places, live)
+    per_second, eta_ms = _speed(stream, places)
     return documents.Stream(
         job=job.spec.name,
         job_uid=job.uid,
@@ -66,10 +66,10 @@ def stream_document(
     )
 
 
-def stream_status(stream: Stream, live: Live = NOTHING_LIVE) -> StreamStatus:
+def stream_status(stream: Stream) -> StreamStatus:
     """Return what the status of the stream's job shows of it."""
     places = positions(stream)
-    per_second, eta_ms = _speed(stream, places, live)
+    per_second, eta_ms = _speed(stream, places)
     return StreamStatus(
         phase=stream.phase,
         paused=stream.is_paused,
@@ -94,24 +94,20 @@ def _known(count: int) -> int | UnsetType:
     return count if count >= 0 else UNSET
 
 
-def _speed(
-    stream: Stream, places: Positions, live: Live
-) -> tuple[int | UnsetType, int | UnsetType]:
+def _speed(stream: Stream, places: Positions) -> tuple[int | UnsetType, int | UnsetType]:
     """Return positions a second over all readers, and the time left at that speed."""
     if stream.phase in ENDED_PHASES:
         return UNSET, UNSET
-    reports = [report for attempt in stream.readers if (report := _report(stream, attempt, live))]
-    per_second = sum(report.rows_per_s for report in reports)
-    if not reports:
-        return UNSET, UNSET
     # Acknowledged positions, unlike the readers' rows, are in the unit of the total.
     speed = sum(one.per_s for one in stream.readers.values())
-    if not speed or places.expected < 0:
-        return per_second, UNSET
+    if not speed:
+        return UNSET, UNSET
+    if places.expected < 0:
+        return speed, UNSET
     epochs_left = stream.spec.epochs - 1 - places.epoch
     passed = places.done + places.skipped + places.dead
     left = places.expected - passed + epochs_left * places.expected
-    return per_second, max(0, left) * 1000 // speed
+    return speed, max(0, left) * 1000 // speed
 
 
 def _report(stream: Stream, attempt: AttemptId, live: Live) -> FeedReport | None:
