@@ -98,6 +98,7 @@ class Executor:
         self.answers: dict[int, Answer] = {}
         self.exit: Exit | None = None
         self.leaves_at_once = True
+        self.is_answered = True
         self.socket: web.WebSocketResponse | None = None
         self.revision = 0
 
@@ -230,7 +231,8 @@ class Head:
                 case Report() as report:
                     assert executor is not None
                     self._take(executor, report)
-                    await socket.send_bytes(encode(self.orders(executor, report.seq)))
+                    if executor.is_answered:
+                        await socket.send_bytes(encode(self.orders(executor, report.seq)))
             self.changed()
         return socket
 
@@ -289,10 +291,17 @@ class Head:
         self, attempt: AttemptId, order: LaunchOrder, *, memory_bytes: int = 0
     ) -> Executor:
         executor = self.expect(attempt, order)
-        bootstrap = msgspec.json.encode(self.bootstrap(attempt))
-        self.starts[attempt] = NodeStart(bootstrap, attempt, 0, memory_bytes, ())
-        await self.push_nodes()
+        await self.launch_expected(attempt, memory_bytes=memory_bytes)
         return executor
+
+    async def launch_expected(
+        self, attempt: AttemptId, *, memory_bytes: int = 0, heads: tuple[str, ...] = ()
+    ) -> None:
+        bootstrap = self.bootstrap(attempt)
+        bootstrap = msgspec.structs.replace(bootstrap, heads=heads or bootstrap.heads)
+        body = msgspec.json.encode(bootstrap)
+        self.starts[attempt] = NodeStart(body, attempt, 0, memory_bytes, ())
+        await self.push_nodes()
 
     async def kill(self, attempt: AttemptId) -> None:
         self.starts.pop(attempt, None)

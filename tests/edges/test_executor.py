@@ -1,6 +1,6 @@
 """Executors against a head that says what the test wants: starts, output, stops, ends."""
 
-# ruff: noqa: ASYNC221, ASYNC240  a test may block its loop
+# ruff: noqa: ASYNC221  a test may block its loop
 
 import os
 import signal
