@@ -67,8 +67,7 @@ def build_parts(
         access: Who may come in over TCP.
     """
     cluster_id, secret = prepared.directory.cluster_id, prepared.directory.secret
-    state, heads, strays = prepared.directory.path, heads_of(prepared), Strays()
-    live = LiveValues(clock)
+    heads, strays, live = heads_of(prepared), Strays(), LiveValues(clock)
     liveness = Liveness(engine, clock)
     launcher = LocalLauncher(lambda: engine.term)
     nodes = NodeRegistry(engine, launcher, live, clock, cluster_id=cluster_id, secret=secret)
@@ -86,37 +85,60 @@ def build_parts(
         {launcher.name: launcher},
         bootstrap=partial(_bootstrap, cluster_id, heads, secret),
         list_units=_list_units,
-        drop_record=partial(_drop_record, state),
+        drop_record=partial(_drop_record, prepared.directory.path),
         strays=strays,
     )
-    context = Context(
-        engine=engine,
-        watch=Watch(
-            engine,
-            clock,
-            Renderer(engine.at_ms, live.live),
-            keep_ms=config().config.limits.replay_watch_ms,
-        ),
+    context = _context(
+        prepared,
+        engine,
+        clock,
+        archive=archive,
         config=config,
         access=access,
-        clock=clock,
-        cluster_id=cluster_id,
-        secret=secret,
-        version=__version__,
-        started_ms=clock.wall_ms(),
-        state=state,
-        blobs=state / "blobs",
-        archive=archive,
-        launchers={launcher.name: launcher},
+        live=live,
+        launcher=launcher,
         strays=strays,
-        heads=heads,
-        live=live.live,
-        ask=executors.ask,
+        executors=executors,
     )
     app = build(context)
     add_executor_routes(app, executors)
     add_node_routes(app, nodes)
     return Parts(engine, effects, liveness, nodes, executors, app)
+
+
+def _context(
+    prepared: Prepared,
+    engine: Engine,
+    clock: Clock,
+    *,
+    archive: Archive,
+    config: Callable[[], Loaded],
+    access: Callable[[], Access],
+    live: LiveValues,
+    launcher: LocalLauncher,
+    strays: Strays,
+    executors: ExecutorRegistry,
+) -> Context:
+    keep_ms = config().config.limits.replay_watch_ms
+    return Context(
+        engine=engine,
+        watch=Watch(engine, clock, Renderer(engine.at_ms, live.live), keep_ms=keep_ms),
+        config=config,
+        access=access,
+        clock=clock,
+        cluster_id=prepared.directory.cluster_id,
+        secret=prepared.directory.secret,
+        version=__version__,
+        started_ms=clock.wall_ms(),
+        state=prepared.directory.path,
+        blobs=prepared.directory.path / "blobs",
+        archive=archive,
+        launchers={launcher.name: launcher},
+        strays=strays,
+        heads=heads_of(prepared),
+        live=live.live,
+        ask=executors.ask,
+    )
 
 
 def _order_settings(loaded: Loaded) -> OrderSettings:

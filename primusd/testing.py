@@ -45,7 +45,7 @@ Later = Callable[[int, Callable[[], None]], None]
 """Calls something after so many milliseconds."""
 
 
-class SimulatedCrash(BaseException):
+class CrashError(BaseException):
     """The daemon dies here; not an error, so that nothing catches it."""
 
 
@@ -155,10 +155,10 @@ class CrashingJournal:
         """Append to the other, or die."""
         is_it = entry is not None and entry.revision == self._at
         if is_it and not self._after:
-            raise SimulatedCrash
+            raise CrashError
         await self._inner.append(entry, snapshots, keep_from)
         if is_it:
-            raise SimulatedCrash
+            raise CrashError
 
     async def close(self) -> None:
         """Close the other."""

@@ -22,7 +22,7 @@ from primusd.testing import (
     CrashingJournal,
     FakeExecutors,
     FakeLauncher,
-    SimulatedCrash,
+    CrashError,
     SoleElection,
     VirtualTime,
 )
@@ -97,7 +97,7 @@ class Cluster:
                 await self.submit(engine)
                 await self.time.run_until(lambda: is_final(engine) and not self.launcher.alive())
                 self.job = engine.world.jobs[UID]
-        except* SimulatedCrash:
+        except* CrashError:
             has_died = True
         return has_died
 

@@ -1,8 +1,11 @@
 """The daemon dies at every journal position, before and after the commit; nobody notices."""
 
+from functools import partial
+
 import anyio
 import pytest
 
+from primusd.engine import Engine
 from primusd.job.ids import AttemptId
 from primusd.job.phases import JobPhase
 from primusd.job.spec import Budgets, Restart, RoleSpec
@@ -24,6 +27,14 @@ FLAKY = small_job(
     RoleSpec("chief", 1, 1, "run"),
     RoleSpec("worker", 2, 2, "run", restart=Restart("replica", 1_000)),
 )
+
+
+def has_charges(engine: Engine, count: int) -> bool:
+    return len(engine.world.jobs[UID].roles["worker"].charges) >= count
+
+
+def has_run(cluster: Cluster, attempt: AttemptId) -> bool:
+    return attempt in cluster.executors.runs
 
 
 def last_revision(cluster: Cluster) -> int:
@@ -147,9 +158,7 @@ def test_c22_preemptions_use_up_no_budget_of_the_application() -> None:
             await cluster.submit(engine)
             for number in range(1, 6):
                 attempt = AttemptId(UID, "worker", 0, number)
-                await cluster.time.run_until(
-                    lambda attempt=attempt: attempt in cluster.executors.runs
-                )
+                await cluster.time.run_until(partial(has_run, cluster, attempt))
                 cluster.launcher.finish(attempt, None, "preempted")
             await cluster.time.run_until(lambda: is_final(engine))
             cluster.job = engine.world.jobs[UID]
