@@ -233,6 +233,9 @@ class FeedServer:
 
     def trainer_ended(self, code: int | None, signal: int | None) -> tuple[Held, ...]:
         """Return the final positions of all leases, and give all of them back."""
+        for connection in tuple(self._connections):
+            # Its last receipt may still lie in the socket.
+            connection.drain()
         with self._desk.changed:
             if self._pipe is not None:
                 self._pipe.ended(has_completed=code == 0 and signal is None)

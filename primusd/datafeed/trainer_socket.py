@@ -53,23 +53,28 @@ class TrainerConnection:
     async def listen(self) -> None:
         """Read what the trainer says until it hangs up or says something that is no frame."""
         try:
-            while True:
+            while self.drain():
                 await anyio.wait_readable(self._link)
-                try:
-                    data = self._link.recv(READ_BYTES, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    continue
-                if not data:
-                    return
-                self._inbox += data
-                self._read_frames()
-        except (ConnectionError, anyio.ClosedResourceError):
+        except anyio.ClosedResourceError:
             return
-        except wire.WireError as error:
-            log.warning("trainer.misspoke", error=str(error))
         finally:
             with self._desk.changed:
                 self._hang_up()
+
+    def drain(self) -> bool:
+        """Take in all that the trainer has said by now; return whether it may say more."""
+        try:
+            while data := self._link.recv(READ_BYTES, socket.MSG_DONTWAIT):
+                self._inbox += data
+                self._read_frames()
+        except BlockingIOError:
+            return True
+        except wire.WireError as error:
+            log.warning("trainer.misspoke", error=str(error))
+        except OSError:
+            # It went with frames unread; what it had said was taken in before this came.
+            return False
+        return False
 
     def _read_frames(self) -> None:
         while len(self._inbox) >= wire.PREFIX.size:
@@ -153,7 +158,11 @@ class TrainerConnection:
         elif layout not in LAYOUTS:
             self._refuse("UnknownLayout", f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
         elif reader.state.is_open:
-            self._refuse("StreamTaken", "another process or iterator of this trainer reads it")
+            self._refuse(
+                "StreamTaken",
+                f"stream {spoken(reader.plan.stream)} is read by another process or iterator of "
+                "this trainer already",
+            )
         else:
             columns = message.get("columns")
             self._streams[name] = SocketStream(
@@ -200,8 +209,8 @@ class TrainerConnection:
             while (buffers := self._next_buffers()) is not None:
                 send_all(self._link, buffers)
         except OSError:
-            with self._desk.changed:
-                self._hang_up()
+            # The trainer hung up. What it said before is still to be read: its last receipt.
+            return
 
     def _next_buffers(self) -> "Sequence[Buffer] | None":
         while True:

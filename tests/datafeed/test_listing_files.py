@@ -1,6 +1,9 @@
 """Listing: which files a source stands for, in which order, and what is said when there is none."""
 
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -146,12 +149,37 @@ def test_a_compressed_file_is_refused_and_not_taken_for_text(tmp_path: Path) -> 
         names(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"row\n")
-    (tmp_path / "a.txt").chmod(0)
+LIST_AS_NOBODY = """
+import sys
+from primusd.datafeed.sources.files import ListingError, list_files
+from primusd.job.spec import Source
+try:
+    list_files(Source(sys.argv[1]), "")
+except ListingError as error:
+    print(error.permanent, error.message)
+"""
 
-    with pytest.raises(ListingError, match="Permission denied") as caught:
-        names(tmp_path / "a.txt")
 
-    assert caught.value.permanent
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_a_plain_user_may_not_read_is_told_with_its_path(what: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "d").mkdir()
+        (folder / "d" / "a.txt").write_bytes(b"row\n")
+        (folder / "d" / "a.txt" if what == "file" else folder / "d").chmod(0)
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+        done = subprocess.run(
+            [*command, sys.executable, "-c", LIST_AS_NOBODY, f"{folder}/d/*.txt"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONPATH": str(Path.cwd()), "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+
+    where = f"{folder}/d/a.txt" if what == "file" else f"{folder}/d"
+    assert done.stdout.startswith("True data source ")
+    assert f"{where}: Permission denied" in done.stdout

@@ -95,3 +95,13 @@ def test_reporting_without_an_executor_does_nothing_and_does_not_fail(
 def test_a_metric_that_is_no_number_is_refused() -> None:
     with pytest.raises((TypeError, ValueError)):
         primus.report(step=1, loss="low")  # type: ignore[arg-type]  # that is the point
+
+
+def test_the_image_that_executors_are_forked_from_loads_no_library_that_starts_threads() -> None:
+    script = "import sys, primusd.datafeed.server; print({'numpy', 'pyarrow'} & set(sys.modules))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+
+    assert done.stdout.strip() == "set()"

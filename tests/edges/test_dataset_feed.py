@@ -226,7 +226,7 @@ def test_a_second_reader_of_a_stream_is_refused_and_a_forked_one_too(tmp_path: P
                 try:
                     other()
                 except primus.FeedError as error:
-                    print(str(error)[:60], flush=True)
+                    print(str(error)[:61], flush=True)
                 os._exit(0)
             os.wait()
         print(next(feed).rows)
@@ -237,8 +237,8 @@ def test_a_second_reader_of_a_stream_is_refused_and_a_forked_one_too(tmp_path: P
             return await one.finish(one.start_script(script))
 
     assert anyio.run(main).splitlines() == [
-        "another process or iterator of this trainer reads it",
-        "a stream is read by the process that opened it, not by its c",
+        "stream rows is read by another process or iterator of this tr",
+        "a stream is read by the process that opened it, not by its ch",
         "10",
     ]
 

@@ -82,7 +82,7 @@ def _matches(path: str) -> tuple[list[str], str]:
     """Return the files that a path, a folder or a glob names, and which of the three it is."""
     try:
         mode = Path(path).stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         if not PATTERN.search(path):
             raise
         return list(_glob(path)), "glob"
