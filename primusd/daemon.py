@@ -200,8 +200,9 @@ class Daemon:
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         await group.start(self._serve, parts.app)
+        # A node that somebody else starts (its own unit, another user) finds us by it as well.
+        self._introduce_node()
         if not self._prepared.flags.no_node:
-            self._introduce_node()
             group.start_soon(keep_node, self._state)
         sys.stdout.write(start_lines(self._prepared, __version__) + "\n")
         sys.stdout.flush()

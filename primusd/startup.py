@@ -190,7 +190,11 @@ def remove_state(prepared: Prepared) -> None:
 
 
 def _short(path: Path) -> str:
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        # A user without an entry in the user database, and without HOME.
+        return str(path)
     return (
         f"~/{path.relative_to(home)}" if home in path.parents and home != Path("/") else str(path)
     )

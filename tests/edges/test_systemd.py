@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from primusd.systemd import (
 
 UNITS = Path(__file__).parents[2] / "contrib" / "systemd"
 PROGRAM = "/usr/local/bin/primusd"
+WAIT_S = 60
 NAMES = ("primusd.socket", "primusd.service", "primusd-node.service")
 
 needs_analyze = pytest.mark.skipif(
@@ -275,3 +277,135 @@ def test_sockets_that_were_passed_are_found_by_name_and_kind(
     assert answer == f"{process.pid} api=unix page=tcp"
     assert message == "READY=1\nSTATUS=answering"
     assert pid == process.pid
+
+
+def activated(
+    folder: Path, manager: socket.socket, port: int
+) -> tuple[subprocess.Popen[str], Path]:
+    """Start the real daemon as its socket unit would: on the first connection."""
+    path = folder / "primusd.sock"
+    process = subprocess.Popen(
+        ["systemd-socket-activate", "-l", str(path), "-l", f"127.0.0.1:{port}",
+         "-E", "NOTIFY_SOCKET", "-E", "WATCHDOG_USEC=300000", "-E", f"HOME={folder}",
+         sys.executable, "-m", "primusd", "--no-node",
+         "--state-dir", str(folder / "state"), "--run-dir", str(folder / "run")],
+        env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": manager.getsockname()},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for _ in range(2):
+        assert "Listening on" in process.stderr.readline()
+    return process, path
+
+
+def answer_of(family: socket.AddressFamily, address: str | tuple[str, int], path: str) -> str:
+    """Return the status line and body that an HTTP server gives."""
+    with socket.socket(family) as caller:
+        caller.settimeout(WAIT_S)
+        caller.connect(address)
+        caller.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
+        parts = []
+        while part := caller.recv(65536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+@needs_activate
+def test_systemd_starts_the_daemon_on_a_connection_hears_it_and_stops_it(
+    tmp_path: Path, manager: socket.socket
+) -> None:
+    """C67: both sockets are systemd's; READY, WATCHDOG and STOPPING come from the daemon itself."""
+    manager.settimeout(WAIT_S)
+    port = free_port()
+    process, path = activated(tmp_path, manager, port)
+    try:
+        first = answer_of(socket.AF_UNIX, str(path), "/healthz")
+        ready, pid = heard(manager)
+        fed = [heard(manager) for _ in range(2)]
+        over_tcp = answer_of(socket.AF_INET, ("127.0.0.1", port), "/version")
+        process.terminate()
+        words = []
+        while "STOPPING=1" not in words:
+            words.append(heard(manager)[0])
+        code = process.wait(timeout=WAIT_S)
+    finally:
+        process.kill()
+        process.communicate(timeout=WAIT_S)
+
+    assert first.startswith("HTTP/1.1 200"), first
+    assert ready.startswith("READY=1\nSTATUS=leads")
+    assert fed == [("WATCHDOG=1", process.pid)] * 2
+    assert pid == process.pid
+    assert over_tcp.startswith("HTTP/1.1 200"), over_tcp
+    assert code == 0
+    assert path.is_socket(), "systemd's socket is not ours to remove"
+
+
+def can_be_run_by(uid: int) -> bool:
+    """Return whether another user can use this interpreter and what is installed in it."""
+    probe = [*as_user(uid, 1), sys.executable, "-c", "import primusd.daemon"]
+    return subprocess.run(probe, capture_output=True, timeout=WAIT_S, check=False).returncode == 0
+
+
+def as_user(uid: int, gid: int) -> list[str]:
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+
+
+@pytest.mark.root
+def test_a_daemon_without_rights_and_a_root_node_run_a_job_and_show_its_logs(
+    tmp_path: Path,
+) -> None:
+    """The users and modes of the units: the daemon reads by its group what the node writes."""
+    uid, gid = 64_321, 64_320
+    if os.geteuid() != 0 or not can_be_run_by(uid):
+        pytest.skip("only root can become another user, who must be able to run this Python")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    folders = {"STATE_DIRECTORY": tmp_path / "state", "RUNTIME_DIRECTORY": tmp_path / "run"}
+    for folder, mode in zip(folders.values(), (0o751, 0o750), strict=True):
+        folder.mkdir()
+        folder.chmod(mode)
+        os.chown(folder, uid, gid)
+    environ = {"PATH": os.environ["PATH"]} | {name: str(at) for name, at in folders.items()}
+    program = [sys.executable, "-m", "primusd"]
+    daemon = subprocess.Popen(
+        [*as_user(uid, gid), *program, "--no-node", "--listen", ""], env=environ, umask=0o027
+    )
+    node = subprocess.Popen(
+        ["setpriv", f"--regid={gid}", "--clear-groups", *program, "node"], env=environ
+    )
+    address = f"unix:{tmp_path}/run/primusd.sock"
+    try:
+        ran = ctl(address, "run", "--name", "spoken", "--", "echo", "heard by its group")
+        logs = ctl(address, "logs", "spoken")
+    finally:
+        for process in (daemon, node):
+            process.terminate()
+        codes = [process.wait(timeout=WAIT_S) for process in (daemon, node)]
+
+    assert ran.returncode == 0, ran.stderr
+    assert "heard by its group" in logs.stdout
+    assert codes == [0, 0]
+    lock = tmp_path / "state" / "node.lock"
+    assert lock.stat().st_uid == 0
+
+
+def ctl(address: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run primusctl once the daemon's socket is there."""
+    path = Path(address.removeprefix("unix:"))
+    deadline = time.monotonic() + WAIT_S
+    while not path.is_socket():
+        assert time.monotonic() < deadline, "the daemon did not start"
+        time.sleep(0.02)
+    program = Path(sys.executable).parent / "primusctl"
+    return subprocess.run(
+        [program, "--address", address, *words],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
