@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 OK = 0
+INTERRUPTED = 130
 FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
@@ -34,6 +35,10 @@ class CtlError(Exception):
         self.hint = hint
         self.exit_code = exit_code
         self.details = tuple(details)
+
+
+class DetachedError(CtlError):
+    """Ctrl-C while waiting: nothing went wrong, and the job runs on."""
 
 
 class ApiError(CtlError):

@@ -167,7 +167,9 @@ def _print_proof(printer: Printer, proof: Json) -> None:
         )
         if (value := count(proof, key)) or key == "done"
     ]
-    printer.line(f"  {', '.join(parts)}; at most {grouped(proof.get('repeatedMax'))} came twice")
+    repeated = count(proof, "repeatedMax") or 0
+    twice = f"at most {grouped(repeated)} came twice" if repeated else "none came twice"
+    printer.line(f"  {', '.join(parts)}; {twice}")
     if text(proof, "text"):
         printer.line(f"  {text(proof, 'text')}")
     for key, word in (("gaps", "gap"), ("overlaps", "twice")):

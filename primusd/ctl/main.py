@@ -8,9 +8,8 @@ import click
 
 from primusd import __version__
 from primusd.ctl.call import Call, shared_options
-from primusd.ctl.failures import USAGE, CtlError, not_yet
+from primusd.ctl.failures import INTERRUPTED, USAGE, CtlError, DetachedError, not_yet
 
-INTERRUPTED = 130
 # Verb: module, and what it does.
 VERBS = {
     "submit": ("submitting", "Submit a job file."),
@@ -174,8 +173,9 @@ def run(argv: list[str]) -> int:
 
 def _told(error: CtlError) -> int:
     hint = f" (try: {error.hint})" if error.hint else ""
+    prefix = "" if isinstance(error, DetachedError) else "error: "
     sys.stdout.flush()
-    sys.stderr.write(f"error: {error.message}{hint}\n")
+    sys.stderr.write(f"{prefix}{error.message}{hint}\n")
     for detail in error.details:
         sys.stderr.write(f"  {detail}\n")
     return error.exit_code

@@ -11,11 +11,13 @@ from primusd.ctl.call import Call, Verb, duration_s, pass_call, shared_options
 from primusd.ctl.client import Client, Json, job_path
 from primusd.ctl.documents import mapping, text
 from primusd.ctl.failures import (
+    INTERRUPTED,
     NOT_FOUND,
     OK,
     TIMED_OUT,
     USAGE,
     CtlError,
+    DetachedError,
     UnreachableError,
     verdict_exit_code,
 )
@@ -36,7 +38,6 @@ SILENCE_S = 30.0
 AWAY_S = 60.0
 """A daemon may restart meanwhile: for so long it is waited for."""
 RETRY_S = 0.3
-INTERRUPTED = 130
 
 
 @contextmanager
@@ -47,7 +48,8 @@ def detached(again: str, *, job: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         ends = f"; end it: primusctl cancel {job}" if job else ""
         runs = "the job runs on; " if job else ""
-        raise CtlError(f"detached: {runs}come back: {again}{ends}", exit_code=INTERRUPTED) from None
+        message = f"detached: {runs}come back: {again}{ends}"
+        raise DetachedError(message, exit_code=INTERRUPTED) from None
 
 
 def follow_job(

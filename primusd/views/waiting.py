@@ -199,17 +199,21 @@ def _on_the_way(job: Job) -> Waiting | None:
         if step:
             steps.setdefault(step, []).append(name)
     for reason, words in (
-        ("WaitingForPlacement", "are not placed yet"),
-        ("WaitingForRegistration", "have not registered yet"),
-        ("WaitingForReady", "fetch their files and bind their ports"),
-        ("WaitingForRole", "wait for the others of their gang"),
+        ("WaitingForPlacement", ("is not placed yet", "are not placed yet")),
+        ("WaitingForRegistration", ("has not registered yet", "have not registered yet")),
+        ("WaitingForReady", ("fetches its files", "fetch their files")),
+        ("WaitingForRole", ("waits for the others of its gang", "wait for the rest of their gang")),
     ):
         names = steps.get(reason, [])
         if names:
             shown = ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")
-            message = f"{len(names)} replicas {words} ({shown})"
+            message = f"{_counted(len(names), words)} ({shown})"
             return Waiting(reason, message, {"replicas": len(names)})
     return None
+
+
+def _counted(count: int, words: tuple[str, str]) -> str:
+    return f"1 replica {words[0]}" if count == 1 else f"{count} replicas {words[1]}"
 
 
 def _all(job: Job) -> Iterator[tuple[str, Replica]]:
