@@ -21,6 +21,7 @@ from primusd.config.lines import KeyPath, key_lines
 from primusd.config.places import CONFIG_FILE, directories_of, secrets_directory
 from primusd.config.schema import Setting, section_of
 from primusd.config.settings import Config, Directories, Loaded, Queue
+from primusd.config.show import UNKNOWN
 from primusd.config.values import Name, SettingError, read_value
 from primusd.errors import ConfigError, Problem
 
@@ -78,9 +79,8 @@ def load(
     text = "" if file is None else _text(file)
     reading = _Reading(file, text, _given(argv_overrides, environ))
     config = _filled(reading.config(_parsed(file, text)), directories)
-    if not reading.problems:
-        for found in contradictions(config, is_insecure=bool(argv_overrides.get("insecure"))):
-            reading.note(found.path, found.found, found.allowed, hint=found.hint)
+    for found in contradictions(config, is_insecure=bool(argv_overrides.get("insecure"))):
+        reading.note(found.path, found.found, found.allowed, hint=found.hint)
     _raise(reading)
     return Loaded(
         config=config,
@@ -109,8 +109,10 @@ class _Reading:
         return replace(config, queues=self._queues(table.get("queues", {})))
 
     def note(self, path: KeyPath, found: object, allowed: str, *, hint: str = "") -> None:
-        """Keep one fault for the end."""
-        self.problems.append(self._problem(path, found, allowed, hint))
+        """Keep one fault for the end; of one setting only the first, the others follow from it."""
+        problem = self._problem(path, found, allowed, hint)
+        if all(problem.path != known.path for known in self.problems):
+            self.problems.append(problem)
 
     def _queues(self, table: object) -> Mapping[str, Queue]:
         if not isinstance(table, dict):
@@ -175,7 +177,7 @@ class _Reading:
     def _note_unknown(self, path: KeyPath, known: tuple[str, ...]) -> None:
         near = difflib.get_close_matches(path[-1], known, n=1)
         hint = f"did you mean {near[0]}?" if near else ""
-        self.note(path, "an unknown setting", ", ".join(known), hint=hint)
+        self.note(path, UNKNOWN, ", ".join(known), hint=hint)
 
     def _problem(self, path: KeyPath, found: object, allowed: str, hint: str) -> Problem:
         name = ".".join(path)
@@ -300,5 +302,5 @@ def _raise(reading: _Reading) -> None:
 
 
 def _shown(value: object) -> str:
-    shown = value if value == "an unknown setting" else repr(value)
+    shown = value if value is UNKNOWN else repr(value)
     return str(shown) if len(str(shown)) <= _SHOWN_MAX else f"{str(shown)[:_SHOWN_MAX]}…"

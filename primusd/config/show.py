@@ -11,6 +11,8 @@ from primusd.config.settings import Loaded
 from primusd.config.values import show_value
 from primusd.errors import ConfigError
 
+UNKNOWN = "an unknown setting"
+
 
 def problem_text(error: ConfigError) -> str:
     """Return what stands on standard error: a line that says how many, then a line per fault."""
@@ -21,7 +23,8 @@ def problem_text(error: ConfigError) -> str:
         allowed = problem.allowed
         words = allowed if isinstance(allowed, str) else ", ".join(allowed)
         hint = f" ({problem.hint})" if problem.hint else ""
-        lines.append(f"  {problem.at}: {problem.path} is {problem.found}, must be {words}{hint}")
+        joint = "known are" if problem.found == UNKNOWN else "must be"
+        lines.append(f"  {problem.at}: {problem.path} is {problem.found}, {joint} {words}{hint}")
     return "\n".join(lines)
 
 

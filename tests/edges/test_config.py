@@ -202,7 +202,7 @@ def test_a_fault_is_told_in_one_line_that_says_what_is_allowed(tmp_path: Path) -
     assert text.splitlines()[0] == "error: the configuration has 2 errors; nothing was started"
     assert "primusd.toml:2: listen.body_max is 16, must be a size with a unit" in text
     assert "(16 what?)" in text
-    assert "primusd.toml:3: listen.tpc is an unknown setting" in text
+    assert "primusd.toml:3: listen.tpc is an unknown setting, known are socket" in text
     assert "(did you mean tcp?)" in text
 
 
@@ -301,13 +301,20 @@ client_ca = "relative.pem"
 [store.etcd]
 quota_warn_percent = 90
 """
-    assert faults(tmp_path, text) == [("primusd.toml:3", "listen.client_ca")]
+    assert ("primusd.toml:3", "listen.client_ca") in faults(tmp_path, text)
 
     mended = text.replace('client_ca = "relative.pem"\n', "")
     assert faults(tmp_path, mended) == [
         ("primusd.toml:1", "listen.tls_key"),
         ("primusd.toml:4", "store.etcd.quota_warn_percent"),
         ("primusd.toml:2", "listen.tls_cert"),
+    ]
+
+
+def test_a_contradiction_is_told_beside_a_wrong_value(tmp_path: Path) -> None:
+    assert faults(tmp_path, "", log_level="loud", listen="0.0.0.0:80") == [
+        ("flag --log-level", "logs.level"),
+        ("flag --listen", "listen.tcp"),
     ]
 
 
