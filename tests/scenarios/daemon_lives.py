@@ -19,10 +19,10 @@ from primusd.state.journal import Journal, MemoryJournal
 from primusd.sweep import Strays
 from primusd.testing import (
     Act,
+    CrashError,
     CrashingJournal,
     FakeExecutors,
     FakeLauncher,
-    CrashError,
     SoleElection,
     VirtualTime,
 )
@@ -119,4 +119,4 @@ def attempts_of(job: Job) -> Mapping[str, int]:
 def small_job(*roles: RoleSpec, **fields: Any) -> JobSpec:
     """Return a job of these roles; a chief and two workers when none are given."""
     found = roles or (RoleSpec("chief", 1, 1, "run"), RoleSpec("worker", 2, 2, "run"))
-    return JobSpec("small", {one.name: one for one in found}, **fields)
+    return JobSpec(fields.pop("name", "small"), {one.name: one for one in found}, **fields)

@@ -105,11 +105,7 @@ def test_c47_a_budget_is_not_filled_up_by_starting_the_daemon_between_failures()
         for failures in range(1, 4):
             async with cluster.daemon() as engine:
                 await cluster.submit(engine)
-                await cluster.time.run_until(
-                    lambda failures=failures, engine=engine: (
-                        len(engine.world.jobs[UID].roles["worker"].charges) >= failures
-                    )
-                )
+                await cluster.time.run_until(partial(has_charges, engine, failures))
         await cluster.run_to_the_end()
 
     anyio.run(play)
