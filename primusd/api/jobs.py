@@ -46,6 +46,7 @@ from primusd.job.phases import JobPhase
 from primusd.jobfile import Parsed, apply_patch, to_yaml
 from primusd.views import documents
 from primusd.views.jobs import job_document
+from primusd.views.queue import Queue, queue_of
 from primusd.views.specs import spec_document
 
 KEY_LENGTH_MAX = 128
@@ -74,10 +75,10 @@ class FinishBody(Struct, frozen=True, forbid_unknown_fields=True, rename={"as_ph
     reason: str = ""
 
 
-def document_of(context: Context, job: Job) -> documents.Job:
+def document_of(context: Context, job: Job, queue: Queue | None = None) -> documents.Job:
     """Return a job's document as of now."""
     engine = context.engine
-    return job_document(job, engine.world, at_ms=engine.at_ms(), live=context.live())
+    return job_document(job, engine.world, at_ms=engine.at_ms(), live=context.live(), queue=queue)
 
 
 async def create(request: web.Request) -> web.Response:
@@ -171,10 +172,11 @@ async def list_jobs(request: web.Request) -> web.StreamResponse:
     engine = context.engine
     found = sorted((uid, job) for uid, job in engine.world.jobs.items() if wants(job))
     shown, cursor = page(request, found)
+    queue = queue_of(engine.world.admission)
     return answer(
         documents.JobList(
             resource_version=str(engine.revision),
-            items=tuple(document_of(context, job) for job in shown),
+            items=tuple(document_of(context, job, queue) for job in shown),
             cursor=cursor or UNSET,
         )
     )

@@ -3,11 +3,13 @@
 from primusd.api.context import Context
 from primusd.api.submitting import demands_of
 from primusd.job.admission_model import Demand
+from primusd.job.fitting import fit
 from primusd.job.phases import DemandPhase
 from primusd.job.spec import JobSpec
 from primusd.jobfile import Parsed, plan
 from primusd.views import documents
 from primusd.views.plans import plan_view
+from primusd.views.queue import with_demand
 from primusd.views.waiting import Waiting, why_demand_waits
 
 UNBORN = "~"
@@ -41,9 +43,8 @@ def _would_wait(context: Context, spec: JobSpec) -> Waiting | None:
         roles={one.role: one for one in demands_of(spec)},
         is_gang=spec.policy == "gang",
     )
-    waiting = why_demand_waits(demand, context.engine.world.admission, at_ms=at_ms)
-    if waiting is None or (
-        waiting.reason == "WaitingForQueue" and not waiting.numbers["jobsAhead"]
-    ):
+    admission = context.engine.world.admission
+    queue = with_demand(admission, demand)
+    if fit(admission, demand, at_ms=at_ms) is not None and not queue.ahead[UNBORN]:
         return None
-    return waiting
+    return why_demand_waits(demand, queue)

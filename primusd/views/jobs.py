@@ -11,13 +11,16 @@ from primusd.job.spec import Success, budgets_of
 from primusd.views import documents
 from primusd.views.counting import Counts, count_role
 from primusd.views.live import NOTHING_LIVE, Live
+from primusd.views.queue import Queue, queue_of
 from primusd.views.specs import spec_document
 from primusd.views.streams import stream_status
 from primusd.views.times import known_time, rfc3339
-from primusd.views.waiting import Waiting, queue_ahead, why
+from primusd.views.waiting import Waiting, why
 
 
-def job_document(job: Job, world: World, *, at_ms: int, live: Live = NOTHING_LIVE) -> documents.Job:
+def job_document(
+    job: Job, world: World, *, at_ms: int, live: Live = NOTHING_LIVE, queue: Queue | None = None
+) -> documents.Job:
     """Return the document of a job.
 
     Args:
@@ -25,6 +28,7 @@ def job_document(job: Job, world: World, *, at_ms: int, live: Live = NOTHING_LIV
         world: Its streams and admission are read.
         at_ms: Journal time now.
         live: What the edges know.
+        queue: That of `world`, where it has been added up already.
     """
     return documents.Job(
         uid=job.uid,
@@ -36,7 +40,7 @@ def job_document(job: Job, world: World, *, at_ms: int, live: Live = NOTHING_LIV
         labels=job.spec.labels,
         submitted_by=job.submitted_by,
         spec=spec_document(job.spec),
-        status=_status(job, world, live, at_ms=at_ms),
+        status=_status(job, world, live, queue or queue_of(world.admission), at_ms=at_ms),
     )
 
 
@@ -46,9 +50,9 @@ def shown_revision(job: Job, world: World) -> int:
     return max(job.changed_revision, *(one.changed_revision for one in streams if one), 0)
 
 
-def _status(job: Job, world: World, live: Live, *, at_ms: int) -> documents.JobStatus:
+def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> documents.JobStatus:
     counts = {name: count_role(role) for name, role in job.roles.items()}
-    waiting = why(job, world, at_ms=at_ms)
+    waiting = why(job, world, queue, at_ms=at_ms)
     reason, message = _reason(job, waiting)
     deadline_ms = job.first_admitted_ms + job.spec.deadline_ms if job.spec.deadline_ms else 0
     return documents.JobStatus(
@@ -66,7 +70,7 @@ def _status(job: Job, world: World, live: Live, *, at_ms: int) -> documents.JobS
         ended_at=known_time(job.ended_ms),
         duration_ms=job.ended_ms - job.created_ms if job.ended_ms else UNSET,
         deadline_at=known_time(deadline_ms if job.first_admitted_ms else 0),
-        queue=_queue(job, world),
+        queue=_queue(job, queue),
         roles={name: _role(job, role, counts[name]) for name, role in job.roles.items()},
         budgets=documents.Budgets(
             application=_budget(job, Budget.APPLICATION, at_ms=at_ms),
@@ -88,12 +92,11 @@ def _reason(job: Job, waiting: Waiting | None) -> tuple[str | UnsetType, str | U
     return UNSET, UNSET
 
 
-def _queue(job: Job, world: World) -> documents.QueueStatus | UnsetType:
-    demand = world.admission.demands.get(job.uid)
-    if job.phase is not JobPhase.QUEUED or demand is None:
+def _queue(job: Job, queue: Queue) -> documents.QueueStatus | UnsetType:
+    ahead = queue.ahead.get(job.uid)
+    if job.phase is not JobPhase.QUEUED or ahead is None:
         return UNSET
-    ahead = len(queue_ahead(demand, world.admission))
-    return documents.QueueStatus(name=demand.queue, position=ahead + 1, ahead=ahead)
+    return documents.QueueStatus(name=job.spec.queue, position=ahead + 1, ahead=ahead)
 
 
 def success_words(success: Success) -> str:

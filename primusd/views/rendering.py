@@ -5,12 +5,14 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from primusd.core import World
+from primusd.job.admission_model import Admission
 from primusd.job.ids import parse_replica
 from primusd.job.model import Job, find_replica
 from primusd.views.events import event_document
 from primusd.views.jobs import job_document
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.views.nodes import node_document
+from primusd.views.queue import queue_of
 from primusd.views.replicas import replica_document
 from primusd.views.streams import stream_document
 
@@ -33,6 +35,7 @@ class Renderer:
         """
         self._at_ms = at_ms
         self._live = live
+        self._queue = queue_of(Admission())
 
     def __call__(self, kind: str, key: str, world: World) -> Struct | None:
         """Return the document, None when there is no such object."""
@@ -54,7 +57,9 @@ class Renderer:
                 return None if owner is None else self._part(kind, owner, rest, world)
 
     def _job(self, job: Job, world: World) -> Struct:
-        return job_document(job, world, at_ms=self._at_ms(), live=self._live())
+        if self._queue.admission is not world.admission:
+            self._queue = queue_of(world.admission)
+        return job_document(job, world, at_ms=self._at_ms(), live=self._live(), queue=self._queue)
 
     def _part(self, kind: str, job: Job, name: str, world: World) -> Struct | None:
         if kind == "Event":

@@ -1,7 +1,7 @@
 """Why a job waits: one reason of a closed list, with the numbers that decide it.
 
-Whether slots are free is asked of the functions that grant them (`job/fitting.py`), never worked
-out a second time.
+Order, free room and what could never fit are asked of the functions that grant slots
+(`job/admission.py`, `job/fitting.py`), never worked out a second time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,9 @@ from primusd.job.admission_model import Admission, Demand
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
-from primusd.job.phases import AttemptPhase, DemandPhase, JobPhase, NodePhase, ReplicaPhase
+from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
 from primusd.units import format_bytes
+from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
 
 NAMED_MAX = 3
@@ -29,28 +30,20 @@ class Waiting(Struct, frozen=True):
     numbers: Mapping[str, int] = {}
 
 
-def why(job: Job, world: World, *, at_ms: int) -> Waiting | None:
+def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
     """Return what the job waits for, None when it waits for nothing that it names."""
     match job.phase:
         case JobPhase.QUEUED:
-            return _queued(job, world.admission, at_ms=at_ms)
+            return _queued(job, queue, at_ms=at_ms)
         case JobPhase.STARTING:
-            return (
-                _delayed(job, at_ms=at_ms)
-                or _short_of_slots(job, world.admission, at_ms=at_ms)
-                or _on_the_way(job)
-            )
+            return _delayed(job, at_ms=at_ms) or _short_of_slots(job, queue) or _on_the_way(job)
         case JobPhase.RUNNING:
-            return (
-                _delayed(job, at_ms=at_ms)
-                or _paused(job, world)
-                or _short_of_slots(job, world.admission, at_ms=at_ms)
-            )
+            return _delayed(job, at_ms=at_ms) or _paused(job, world) or _short_of_slots(job, queue)
         case _:
             return None
 
 
-def _queued(job: Job, admission: Admission, *, at_ms: int) -> Waiting | None:
+def _queued(job: Job, queue: Queue, *, at_ms: int) -> Waiting | None:
     if job.not_before_ms > at_ms:
         left_ms = job.not_before_ms - at_ms
         return Waiting(
@@ -59,46 +52,28 @@ def _queued(job: Job, admission: Admission, *, at_ms: int) -> Waiting | None:
             f"{job.start_timeouts} starts did not come to their end",
             {"inMs": left_ms, "startTimeouts": job.start_timeouts},
         )
-    demand = admission.demands.get(job.uid)
-    if demand is None:
-        return Waiting("WaitingForQueue", "has just come", {})
-    return why_demand_waits(demand, admission, at_ms=at_ms)
+    return _short_of_slots(job, queue) or Waiting("WaitingForQueue", "has just come", {})
 
 
-def _short_of_slots(job: Job, admission: Admission, *, at_ms: int) -> Waiting | None:
-    demand = admission.demands.get(job.uid)
-    if demand is None or demand.phase is not DemandPhase.WAITING:
+def _short_of_slots(job: Job, queue: Queue) -> Waiting | None:
+    demand = queue.admission.demands.get(job.uid)
+    if demand is None or not is_waiting(demand):
         return None
-    return why_demand_waits(demand, admission, at_ms=at_ms)
+    return why_demand_waits(demand, queue)
 
 
-def why_demand_waits(demand: Demand, admission: Admission, *, at_ms: int) -> Waiting | None:
-    """Return why a demand has not got what it asks for, None when it has."""
-    if fitting.is_satisfied(demand):
-        return None
-    ready = tuple(one for one in admission.nodes.values() if one.phase is NodePhase.READY)
-    if not ready:
-        return Waiting("WaitingForNode", _no_node(admission), {"nodesReady": 0})
-    never = fitting.unfit_sentence(admission, demand.roles.values())
+def why_demand_waits(demand: Demand, queue: Queue) -> Waiting:
+    """Return why a demand has not got what it asks for.
+
+    Admission grants the first demand that fits as soon as it does, so one that waits although the
+    nodes have enough in all either comes later than another, or fits on no single node.
+    """
+    if not queue.ready_count:
+        return Waiting("WaitingForNode", _no_node(queue.admission), {"nodesReady": 0})
+    never = fitting.unfit_sentence(queue.admission, demand.roles.values())
     if never:
-        return Waiting("WaitingForNode", never, {"nodesReady": len(ready)})
-    ahead = len(queue_ahead(demand, admission))
-    if fitting.fit(admission, demand, at_ms=at_ms) is not None:
-        words = "1 job is" if ahead == 1 else f"{ahead} jobs are"
-        return Waiting("WaitingForQueue", f"{words} ahead in {demand.queue}", {"jobsAhead": ahead})
-    return _slots(demand, admission, ahead)
-
-
-def queue_ahead(demand: Demand, admission: Admission) -> tuple[Demand, ...]:
-    """Return the demands that wait and come before this one: higher priority, then older."""
-    rank = (-demand.priority, demand.since_ms, demand.job)
-    return tuple(
-        other
-        for other in admission.demands.values()
-        if other.phase is DemandPhase.WAITING
-        and other.job != demand.job
-        and (-other.priority, other.since_ms, other.job) < rank
-    )
+        return Waiting("WaitingForNode", never, {"nodesReady": queue.ready_count})
+    return _slots(demand, queue)
 
 
 def _no_node(admission: Admission) -> str:
@@ -109,8 +84,9 @@ def _no_node(admission: Admission) -> str:
     return f"none of {count} nodes is ready ({', '.join(phases)})"
 
 
-def _slots(demand: Demand, admission: Admission, ahead: int) -> Waiting:
-    missing, free = _missing(demand), _free(admission)
+def _slots(demand: Demand, queue: Queue) -> Waiting:
+    missing, free = _missing(demand), queue.free
+    ahead = queue.ahead.get(demand.job, 0)
     numbers: dict[str, int] = {}
     parts = []
     for key, word, needed, there, show in (
@@ -124,12 +100,12 @@ def _slots(demand: Demand, admission: Admission, ahead: int) -> Waiting:
         if needed > there:
             amount = f"{show(needed)} {word}".removesuffix("s" if needed == 1 else "\0")
             parts.append(f"{amount}, {show(max(0, there))} free")
+    waits = f"{ahead} {'job is' if ahead == 1 else 'jobs are'} ahead" if ahead else ""
+    if not parts and ahead:
+        return Waiting("WaitingForQueue", f"{waits} in {demand.queue}", {"jobsAhead": ahead})
     at_once = " at once" if demand.is_gang else ""
-    message = f"needs{at_once} " + (
-        "; ".join(parts) or "more room on one node than any of them has free"
-    )
-    if ahead:
-        message += f"; {ahead} {'job is' if ahead == 1 else 'jobs are'} ahead"
+    needs = "; ".join(parts) or "more room on one node than any of them has free"
+    message = f"needs{at_once} {needs}" + (f"; {waits}" if waits else "")
     return Waiting("WaitingForSlots", message, numbers | {"jobsAhead": ahead})
 
 
@@ -140,18 +116,6 @@ def _missing(demand: Demand) -> fitting.Amount:
         absent = sum((want.role, index) not in demand.held for index in fitting.indices(want))
         missing = missing.plus(fitting.amount_of(want), absent)
     return missing
-
-
-def _free(admission: Admission) -> fitting.Amount:
-    """Return what the ready nodes have free together."""
-    used = fitting.used_by_node(admission.demands.values(), admission)
-    free = fitting.Amount()
-    for node in admission.nodes.values():
-        if node.phase is NodePhase.READY:
-            ports = node.last_port - node.first_port + 1
-            free = free.plus(fitting.Amount(node.cpu_milli, node.memory_bytes, node.gpu, ports))
-            free = free.plus(used.get(node.name, fitting.Amount()), -1)
-    return free
 
 
 def _cores(cpu_milli: int) -> str:
