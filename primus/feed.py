@@ -178,31 +178,36 @@ def dataset(
         raise FeedError(f"batch_rows is {batch_rows}, must be at least 1")
     if layout not in ("numpy", "arrow"):
         raise FeedError(f"layout is {layout!r}, must be 'numpy' or 'arrow'")
-    paths = _paths(name)
+    paths, wanted = _paths(name), tuple(columns or ())
     source: FrameSource
-    if paths is not None:
+    if paths is None:
+        source = _stream("" if name is None else str(name), layout, batch_rows, wanted, nulls)
+    else:
         from primus.local import LocalSource  # noqa: PLC0415 loads pyarrow
 
         source = LocalSource(
-            paths,
-            format_name=format,
-            columns=tuple(columns or ()),
-            epochs=epochs,
-            layout=layout,
-            nulls=nulls,
-        )
-    else:
-        from primus.remote import RemoteSource  # noqa: PLC0415 loads numpy
-
-        source = RemoteSource(
-            os.environ["PRIMUS_SOCKET"],
-            "" if name is None else str(name),
-            layout=layout,
-            batch_rows=batch_rows,
-            columns=tuple(columns or ()),
-            nulls=nulls,
+            paths, format_name=format, columns=wanted, epochs=epochs, layout=layout, nulls=nulls
         )
     return Feed(source, batch_rows=batch_rows, layout=layout, manual=manual)
+
+
+def _stream(
+    name: str,
+    layout: Layout,
+    batch_rows: int,
+    columns: tuple[str, ...],
+    nulls: str | Mapping[str, str],
+) -> FrameSource:
+    from primus.remote import RemoteSource  # noqa: PLC0415 loads numpy
+
+    return RemoteSource(
+        os.environ["PRIMUS_SOCKET"],
+        name,
+        layout=layout,
+        batch_rows=batch_rows,
+        columns=columns,
+        nulls=nulls,
+    )
 
 
 def _paths(
