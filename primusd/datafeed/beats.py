@@ -7,23 +7,26 @@ from msgspec.structs import replace
 from primusd.datafeed import splitting, tasks
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
-from primusd.datafeed.losses import count_bad, give_back_tired, strike
+from primusd.datafeed.losses import count_bad, give_up, strike
 from primusd.datafeed.model import (
     OPEN_END,
     LeaseState,
+    Range,
     ReaderState,
     Stream,
     has_byte_positions,
     reader_of,
 )
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
-from primusd.datafeed.ranges import overlap, total
+from primusd.datafeed.ranges import overlap, subtract, total
 from primusd.datafeed.shards import values
 from primusd.job.ids import AttemptId
 from primusd.job.machine import IGNORE_REASONS, Ignore
 
 WANT_MAX = 64
 """Leases that one report may bring."""
+NO_ASKS = "this build seals and restores savepoints for people only: primusctl data NAME savepoint"
+"""The answer to a trainer's own ask, so that it does not wait for ever."""
 RATE_OVER_MS = 10_000
 """A reader's rate is smoothed over about this time."""
 
@@ -135,7 +138,9 @@ def _with_wishes(reader: ReaderState, report: FeedReport) -> ReaderState:
     """Return the reader with what it wants; leases that are on their way to it count."""
     known = {held.token for held in (*report.held, *report.returned)}
     coming = sum(lease.token not in known for lease in reader.leases)
-    return replace(reader, want=max(0, min(report.want, WANT_MAX) - coming))
+    answers = tuple((ask.id, NO_ASKS) for ask in report.asks)
+    want = max(0, min(report.want, WANT_MAX) - coming)
+    return replace(reader, want=want, answers=answers)
 
 
 def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: bool) -> None:
@@ -176,9 +181,16 @@ def _take(
         draft.epochs[lease.epoch].consumed += after.position - lease.position - skipped
     if after != lease:
         reader = draft.change(reader, after)
-    if after.position == after.hi:
+    if after.position == after.hi or _is_all_dead(draft, after):
         return draft.let_go(reader, after), None
     return reader, after
+
+
+def _is_all_dead(draft: StreamDraft, lease: LeaseState) -> bool:
+    """Return whether nothing of what a lease still has can be read."""
+    state = draft.unit(lease.epoch, lease.unit)
+    rest = (Range(lease.position, lease.hi),)
+    return state is not None and bool(state.dead) and not subtract(rest, tasks.dead_ranges(state))
 
 
 def _lose(draft: StreamDraft, reader: ReaderState, leases: Iterable[LeaseState]) -> ReaderState:
@@ -254,6 +266,7 @@ def _note_bad(draft: StreamDraft, event: BeatReceived, bad: BadRange) -> None:
     lease = find_lease(reader, bad.held)
     if lease is None:
         return
-    if bad.kind == "transient" and give_back_tired(draft, reader, lease, bad):
-        return
-    count_bad(draft, lease, bad, event.attempt.label)
+    if bad.kind == "transient":
+        give_up(draft, reader, lease, bad, event.attempt.label)
+    else:
+        count_bad(draft, lease, bad, event.attempt.label)

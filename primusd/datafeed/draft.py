@@ -279,7 +279,10 @@ class StreamDraft:
 
     def hold(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
         """Give a reader a lease on a range that waits."""
-        state = self.unit(lease.epoch, lease.unit) or UnitState()
+        state = self.unit(lease.epoch, lease.unit)
+        if state is None:
+            assert lease.unit >= self.epochs[lease.epoch].next_unit, "the unit is done"
+            state = UnitState()
         self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
         self.count_leased(lease, 1)
         moved_ms = reader.moved_ms if reader.leases else self.at_ms

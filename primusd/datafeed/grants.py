@@ -248,7 +248,8 @@ def _split_trims(stream: Stream) -> TrimAsked:
         reader = reader_of(stream, attempt)
         leases = reader.leases if reader else ()
         lease = next((one for one in leases if one.token == token), None)
-        trims.append(Trim(attempt, token, -1 if lease is None else _split_end(stream, lease)))
+        at = -1 if lease is None or lease.trim >= 0 else _split_end(stream, lease)
+        trims.append(Trim(attempt, token, at))
     return TrimAsked(tuple(trims))
 
 
@@ -263,12 +264,14 @@ def _split_end(stream: Stream, lease: LeaseState) -> int:
 
 
 def ask_trims(draft: StreamDraft, event: TrimAsked) -> None:
-    """Make trims wished for; one for a lease that is gone is dropped."""
+    """Make trims wished for."""
     draft.split_due = ()
     draft.changes["is_trim_due"] = False
     for trim in event.trims:
+        if trim.at < 0:
+            continue
         reader = draft.reader(trim.attempt)
-        leases = reader.leases if reader else ()
-        lease = next((one for one in leases if one.token == trim.token), None)
-        if reader is not None and lease is not None and trim.at >= 0:
-            draft.change(reader, replace(lease, trim=trim.at))
+        assert reader is not None
+        lease = next(one for one in reader.leases if one.token == trim.token)
+        assert lease.trim < 0
+        draft.change(reader, replace(lease, trim=trim.at))

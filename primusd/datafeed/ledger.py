@@ -28,9 +28,9 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 - **`bad`**: a range [lo, hi) of a held lease that cannot be read; kinds `data`, `changed`,
   `vanished`: the reader goes on behind it, as if the range had been taken (`hi` may be the lease's:
   the rest cannot be read). Whether that fails the stream or goes on the list is decided here
-  (`onBad`). Kind `transient`: the reader gave up at `lo` and stops there: the lease ends at `lo`
-  and the rest waits for somebody else; the second time it counts as `data`, and the first to
-  report that goes on behind it.
+  (`onBad`). A lease whose rest is dead is over, whether or not its position was told. Kind
+  `transient`: the reader gave up at `lo` and stops there: the lease ends at `lo` and the rest waits
+  for somebody else; the second time the rest counts as `data`.
 - **Epochs**: leases of the next epoch may come while some of this one are still held by others;
   a reader reads its leases in order of (epoch, unit, lo), a batch never crosses an epoch, and a
   range that comes back from a lost reader may be of the older epoch.
@@ -239,11 +239,12 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
             return fail_listing(state, event, at.at_ms)
         case TaskSkipRequested():
             draft = StreamDraft(state, at.at_ms)
-            losses.skip(draft, event, at.by)
-            return draft.result()
+            is_new = losses.skip(draft, event, at.by)
+            return draft.result() if is_new else Ignore(IGNORE_REASONS["s"])
         case TaskRetryRequested():
             draft = StreamDraft(state, at.at_ms)
-            losses.retry(draft, event)
+            if not losses.retry(draft, event):
+                return Ignore(IGNORE_REASONS["s"])
             return _in_phase(draft.result(), "Serving", at.at_ms)
         case PauseRequested() | ResumeRequested():
             return _pause(state, event)

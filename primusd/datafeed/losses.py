@@ -51,32 +51,33 @@ def strike_out(draft: StreamDraft, event: StruckOut) -> None:
         for epoch, unit, one in draft.struck_due
         if (epoch, unit, one.lo) != (event.epoch, event.unit, event.lo)
     )
-    state = draft.unit(event.epoch, event.unit)
-    if state is None:
-        return
+    assert _phase(draft, event) == "waiting"
+    state = draft.unit(event.epoch, event.unit) or UnitState()
     rest = tuple(one for one in state.strikes if one.lo != event.lo)
     draft.put_unit(event.epoch, event.unit, replace(state, strikes=rest))
     dead = DeadRange(event.lo, event.hi, "struckOut", event.text, "settle")
     bury(draft, event.epoch, event.unit, dead)
 
 
-def give_back_tired(
-    draft: StreamDraft, reader: ReaderState, lease: LeaseState, bad: BadRange
-) -> bool:
-    """Let somebody else try from where the storage did not answer; False: it was tried before."""
+def give_up(
+    draft: StreamDraft, reader: ReaderState, lease: LeaseState, bad: BadRange, by: str
+) -> None:
+    """End a lease where its storage did not answer: somebody else tries once, then it is dead."""
     state = draft.unit(lease.epoch, lease.unit)
     assert state is not None
     at = min(max(bad.lo, lease.position), lease.hi)
-    if overlap(state.tired, at, lease.hi):
-        return False
+    was_tried = bool(overlap(state.tired, at, lease.hi))
     if at > lease.position:
         draft.change(reader, replace(lease, hi=at, trim=-1))
     else:
         draft.let_go(reader, lease)
+    if was_tried:
+        text = bad.text[:TEXT_CHARS_MAX]
+        bury(draft, lease.epoch, lease.unit, DeadRange(at, lease.hi, "data", text, by))
+        return
     state = draft.unit(lease.epoch, lease.unit) or UnitState()
     tired = union((*state.tired, Range(at, lease.hi)))
     draft.put_unit(lease.epoch, lease.unit, replace(state, tired=tired))
-    return True
 
 
 def count_bad(draft: StreamDraft, lease: LeaseState, bad: BadRange, by: str) -> None:
@@ -112,29 +113,67 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
         draft.failure = f"more than {spec.bad_rows} rows (badRows) could not be read; last: {where}"
 
 
-def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> None:
-    """Leave a task out because a person said so; a holder loses it.
+def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> bool:
+    """Leave a task out because a person said so; a holder loses it. False: it is left out already.
 
     Raises:
         NotFoundError: There is no task there that is not finished.
     """
-    if event.epoch not in draft.epochs or not 0 <= event.unit < len(draft.units):
-        raise _no_task(event.epoch, event.unit, event.lo)
-    one = _held_range(draft, event) or _waiting_range(draft, event)
-    if one is None:
-        raise _no_task(event.epoch, event.unit, event.lo)
+    phase = _phase(draft, event)
+    if phase == "dead":
+        return False
+    if phase not in {"leased", "waiting"}:
+        raise _no_task(event)
+    one = _taken_away(draft, event) if phase == "leased" else None
     state = draft.unit(event.epoch, event.unit) or UnitState()
+    if one is None:
+        waiting = tasks.waiting(state, draft.end(event.unit))
+        one = next(one for one in waiting if one.lo <= event.lo < one.hi)
     for part in tasks.alive_parts(state, one):
         dead = DeadRange(part.lo, part.hi, "skipped", event.reason, by, at_ms=draft.at_ms)
         state = tasks.killed(state, dead)
     draft.put_unit(event.epoch, event.unit, state)
+    return True
 
 
-def _held_range(draft: StreamDraft, event: TaskSkipRequested) -> Range | None:
-    """Take the lease that covers the position away from its holder; return what it had left."""
+def retry(draft: StreamDraft, event: TaskRetryRequested) -> bool:
+    """Let a dead range wait again, also of an epoch that had ended. False: it is not left out.
+
+    Raises:
+        NotFoundError: There is no task there that is not done.
+    """
+    ended = next((one for one in draft.before.ended if one.number == event.epoch), None)
+    if ended is not None:
+        draft.reopen_epoch(ended)
+    phase = _phase(draft, event)
+    if phase in {"leased", "waiting"}:
+        return False
+    if phase != "dead":
+        raise _no_task(event)
     state = draft.unit(event.epoch, event.unit)
-    if state is None or not any(one.lo <= event.lo < one.hi for one in state.leased):
-        return None
+    assert state is not None
+    dead = next(one for one in state.dead if one.lo <= event.lo < one.hi)
+    if dead.kind != "skipped":
+        charged = _charged(draft, event.unit, Range(dead.lo, dead.hi), dead.kind)
+        draft.bad_count = max(0, draft.bad_count - charged)
+    draft.put_unit(event.epoch, event.unit, tasks.revived(state, dead))
+    return True
+
+
+def _phase(draft: StreamDraft, event: TaskSkipRequested | TaskRetryRequested | StruckOut) -> str:
+    """Return the phase of the task that an event names, "" when there is none."""
+    epoch = draft.epochs.get(event.epoch)
+    if epoch is None or not 0 <= event.unit < len(draft.units):
+        return ""
+    end = draft.end(event.unit)
+    state = draft.unit(event.epoch, event.unit)
+    if state is None and event.unit < epoch.next_unit:
+        return "done" if 0 <= event.lo < end else ""
+    return tasks.phase_at(state or UnitState(), end, event.lo)
+
+
+def _taken_away(draft: StreamDraft, event: TaskSkipRequested) -> Range:
+    """Take the lease that covers a position away from its holder; return what it had left."""
     for reader in draft.before.readers.values():
         for lease in reader.leases:
             is_there = (lease.epoch, lease.unit) == (event.epoch, event.unit)
@@ -142,43 +181,6 @@ def _held_range(draft: StreamDraft, event: TaskSkipRequested) -> Range | None:
                 draft.let_go(reader, lease)
                 return Range(lease.position, lease.hi)
     raise AssertionError("a leased range without a lease")
-
-
-def _waiting_range(draft: StreamDraft, event: TaskSkipRequested) -> Range | None:
-    state = draft.unit(event.epoch, event.unit)
-    if state is None:
-        if event.unit < draft.epochs[event.epoch].next_unit:
-            return None
-        state = UnitState()
-    waiting = tasks.waiting(state, draft.end(event.unit))
-    return next((one for one in waiting if one.lo <= event.lo < one.hi), None)
-
-
-def retry(draft: StreamDraft, event: TaskRetryRequested) -> None:
-    """Let a dead range wait again, also one of an epoch that had ended.
-
-    Raises:
-        NotFoundError: There is no dead range there.
-    """
-    if event.epoch not in draft.epochs:
-        _reopen(draft, event)
-    state = draft.unit(event.epoch, event.unit)
-    dead = next((one for one in state.dead if one.lo == event.lo), None) if state else None
-    if state is None or dead is None:
-        raise _no_task(event.epoch, event.unit, event.lo)
-    if dead.kind != "skipped":
-        charged = _charged(draft, event.unit, Range(dead.lo, dead.hi), dead.kind)
-        draft.bad_count = max(0, draft.bad_count - charged)
-    draft.put_unit(event.epoch, event.unit, tasks.revived(state, dead))
-
-
-def _reopen(draft: StreamDraft, event: TaskRetryRequested) -> None:
-    """Take an epoch back that ended and left something out."""
-    before = draft.before
-    epoch = next((one for one in before.ended if one.number == event.epoch), None)
-    if epoch is None:
-        raise _no_task(event.epoch, event.unit, event.lo)
-    draft.reopen_epoch(epoch)
 
 
 def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
@@ -196,8 +198,8 @@ def _where(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
     return f"from {word[:-1]} {dead.lo}" if dead.hi == OPEN_END else f"{word} {dead.lo}-{dead.hi}"
 
 
-def _no_task(epoch: int, unit: int, lo: int) -> NotFoundError:
+def _no_task(event: TaskSkipRequested | TaskRetryRequested) -> NotFoundError:
     return NotFoundError(
-        f"there is no such task at epoch {epoch} unit {unit} position {lo}",
+        f"there is no such task at epoch {event.epoch} unit {event.unit} position {event.lo}",
         hint="primusctl data NAME tasks lists them",
     )

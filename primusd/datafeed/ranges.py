@@ -90,8 +90,8 @@ def add(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
 def take(ranges: tuple[Range, ...], one: Range) -> tuple[Range, ...]:
     """Return sorted, disjoint ranges without a part that lies within one of them."""
     place = bisect_left(ranges, Range(one.lo + 1, -1)) - 1
-    whole = ranges[place]
     assert place >= 0
+    whole = ranges[place]
     assert whole.lo <= one.lo < one.hi <= whole.hi
     rest = (Range(whole.lo, one.lo), Range(one.hi, whole.hi))
     return (*ranges[:place], *(part for part in rest if part.lo < part.hi), *ranges[place + 1 :])

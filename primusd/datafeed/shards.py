@@ -62,8 +62,10 @@ class ShardsDraft(Generic[K, V]):
         """Return the shards with the changes; the same object when there are none."""
         if not self._own:
             return self._before
-        before = self._before or ({},) * SHARD_COUNT
-        return tuple(self._own.get(number, shard) for number, shard in enumerate(before))
+        after = list(self._before or ({},) * SHARD_COUNT)
+        for number, shard in self._own.items():
+            after[number] = shard
+        return tuple(after)
 
     def _shard(self, at: int) -> dict[K, V]:
         number = at % SHARD_COUNT

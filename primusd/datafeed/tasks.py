@@ -38,6 +38,18 @@ def is_finished(state: UnitState, end: int) -> bool:
     return not state.leased and not state.loose and state.fresh >= end
 
 
+def phase_at(state: UnitState, end: int, position: int) -> str:
+    """Return the phase of the task at a position (`waiting`, …), "" behind the unit's end."""
+    for phase, ranges in (
+        ("leased", state.leased),
+        ("dead", dead_ranges(state)),
+        ("waiting", waiting(state, end)),
+    ):
+        if any(one.lo <= position < one.hi for one in ranges):
+            return phase
+    return "done" if 0 <= position < end else ""
+
+
 def dead_ranges(state: UnitState) -> tuple[Range, ...]:
     """Return where the dead ranges lie."""
     return tuple(Range(one.lo, one.hi) for one in state.dead)

@@ -61,6 +61,7 @@ class Driver:
         self.at_ms = START_MS
         self.stream: Stream | None = None
         self.records: list[tuple[int, int, Event]] = []
+        self.sources: list[str] = []
         self.told: list[JobEvent] = []
         self.checks = checks
         self.revision = 0
@@ -99,6 +100,7 @@ class Driver:
             return after.reason
         self.stream = after
         self.records.append((self.at_ms, self.revision, event))
+        self.sources.append(by)
         return ""
 
     def replay(self) -> Stream:
@@ -107,7 +109,9 @@ class Driver:
         for position, (at_ms, revision, event) in enumerate(self.records):
             body = msgspec.msgpack.encode(event)
             decoded = msgspec.msgpack.decode(body, type=Event)
-            after = ledger.apply(state, decoded, At(at_ms, revision, position, "replay"))
+            after = ledger.apply(
+                state, decoded, At(at_ms, revision, position, self.sources[position])
+            )
             assert not isinstance(after, Ignore), event
             state = after
         assert state is not None

@@ -836,11 +836,12 @@ def test_a_task_that_is_done_cannot_be_skipped_nor_one_that_is_not_dead_retried(
         ev.TaskSkipRequested(0, 0, 3, ""),
         ev.TaskSkipRequested(7, 0, 3, ""),
         ev.TaskSkipRequested(0, 99, 3, ""),
-        ev.TaskRetryRequested(0, 1, 0),
+        ev.TaskRetryRequested(0, 0, 0),
         ev.TaskRetryRequested(3, 1, 0),
     ):
         with pytest.raises(NotFoundError):
             driver.propose(event)
+    assert driver.propose(ev.TaskRetryRequested(0, 1, 0)) == "stale token"
 
 
 def test_a_savepoint_restores_positions_for_any_readers_and_makes_older_messages_stale() -> None:
