@@ -3,19 +3,19 @@
 Tables: docs/state-machines.md §7.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Set
 
 from msgspec.structs import replace
 
 from primusd.errors import PhaseConflictError
 from primusd.job import admission_events as ev
 from primusd.job import admission_nodes as nodes
+from primusd.job import grants
 from primusd.job.admission_model import Admission, Demand, Held, KeyUse, Quarantined, Tombstone
 from primusd.job.commands import Command, WakeAt
-from primusd.job.events import JobAdmitted, JobEvicted, NodeDraining, Place, TimePassed
+from primusd.job.events import TimePassed
 from primusd.job.fitting import fit, indices, is_satisfied, total_of, unfit_sentence
-from primusd.job.ids import Span
-from primusd.job.machine import At, Ignore, Proposed
+from primusd.job.machine import At, Ignore
 from primusd.job.phases import DemandPhase
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 
@@ -67,12 +67,6 @@ def _without_demand(state: Admission, job: str) -> Admission:
     return replace(state, demands={key: one for key, one in state.demands.items() if key != job})
 
 
-def _members(spans: tuple[Span, ...]) -> frozenset[tuple[str, int]]:
-    return frozenset(
-        (span.role, index) for span in spans for index in range(span.low, span.high + 1)
-    )
-
-
 def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admission | Ignore:
     old = state.demands.get(event.job)
     if old is not None and (ignored := _checked(old, event)) is not None:
@@ -87,10 +81,12 @@ def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admissio
         roles={want.role: want for want in event.roles},
         held={} if old is None else old.held,
         is_gang=event.is_gang,
-        busy=_members(event.busy),
+        busy=grants.members(event.busy),
         leaving={} if old is None else {**old.leaving, **old.roles},
+        old_ports={} if old is None else old.old_ports,
     )
     state, demand = _set_aside_taken_ports(state, demand, event, at)
+    state, demand = _rest_old_ports(state, demand, demand.old_ports.keys() - demand.busy, at)
     return _shed(state, demand, at)
 
 
@@ -103,10 +99,39 @@ def _set_aside_taken_ports(
         slot = held.get((role, index))
         if slot is None or not slot.first_port <= port < slot.first_port + slot.port_count:
             continue
+        state, demand = _without_ports(state, demand, (role, index), slot, at)
         until_ms = at.at_ms + PORT_TAKEN_REST_MS
         state = nodes.rest_ports(state, slot.node, (port,), until_ms=until_ms)
         held[role, index] = replace(slot, generation=0, first_port=0, port_count=0)
     return state, replace(demand, held=held)
+
+
+def _without_ports(
+    state: Admission, demand: Demand, key: tuple[str, int], slot: Held, at: At
+) -> tuple[Admission, Demand]:
+    """Give back a slot's ports: they rest, from the end of the attempt that still uses them."""
+    if not slot.first_port:
+        return state, demand
+    ports = range(slot.first_port, slot.first_port + slot.port_count)
+    if key not in demand.busy:
+        until_ms = at.at_ms + PORT_REST_MS
+        return nodes.rest_ports(state, slot.node, tuple(ports), until_ms=until_ms), demand
+    used = (*demand.old_ports.get(key, ()), *((slot.node, port) for port in ports))
+    return state, replace(demand, old_ports={**demand.old_ports, key: used})
+
+
+def _rest_old_ports(
+    state: Admission, demand: Demand, freed: Set[tuple[str, int]], at: At
+) -> tuple[Admission, Demand]:
+    """Let the ports rest that attempts used beside their slots until now."""
+    gone = freed & demand.old_ports.keys()
+    if not gone:
+        return state, demand
+    for key in sorted(gone):
+        for node, port in demand.old_ports[key]:
+            state = nodes.rest_ports(state, node, (port,), until_ms=at.at_ms + PORT_REST_MS)
+    kept = {key: ports for key, ports in demand.old_ports.items() if key not in gone}
+    return state, replace(demand, old_ports=kept)
 
 
 def _shed(
@@ -163,8 +188,11 @@ def _demand_withdrawn(state: Admission, event: ev.DemandWithdrawn, at: At) -> Ad
         demand,
         phase=DemandPhase.RELEASING,
         roles={},
-        busy=_members(event.busy),
+        busy=grants.members(event.busy),
         leaving={**demand.leaving, **demand.roles},
+    )
+    state, withdrawn = _rest_old_ports(
+        state, withdrawn, withdrawn.old_ports.keys() - withdrawn.busy, at
     )
     return _shed(state, withdrawn, at)
 
@@ -175,24 +203,22 @@ def _slot_freed(state: Admission, event: ev.SlotFreed, at: At) -> Admission | Ig
         return Ignore("already so")
     if (ignored := _checked(demand, event)) is not None:
         return ignored
-    freed = _members(event.spans)
-    if demand.busy & freed:
-        demand = replace(demand, busy=demand.busy - freed)
-    if all(_keeps_slot(state, demand, key) for key in freed):
+    freed = grants.members(event.spans)
+    state, demand = _rest_old_ports(state, demand, freed, at)
+    if event.is_reused or all(_keeps_slot(state, demand, key) for key in freed):
+        # Its replica is likely to run there again: it counts as busy until the job says otherwise.
         return state if demand is state.demands[event.job] else _with_demand(state, demand)
-    return _shed(state, demand, at, freed=freed)
+    return _shed(state, replace(demand, busy=demand.busy - freed), at, freed=freed)
 
 
 def _keeps_slot(state: Admission, demand: Demand, key: tuple[str, int]) -> bool:
     """Return whether a slot that nothing runs in stays with its demand."""
-    role, index = key
-    want = demand.roles.get(role)
     slot = demand.held.get(key)
-    if want is None or slot is None or demand.phase is DemandPhase.RELEASING:
+    if slot is None or demand.phase is DemandPhase.RELEASING:
         return False
     node = state.nodes.get(slot.node)
     is_reachable = node is not None and node.phase in nodes.KEEPS_SLOTS
-    return is_reachable and any(span.low <= index <= span.high for span in want.wanted)
+    return is_reachable and grants.wants(demand, *key)
 
 
 def _capacity_changed(state: Admission, event: ev.CapacityChanged, at: At) -> Admission:
@@ -212,11 +238,17 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
         for offset in range(place.count):
             port = place.first_port + offset * count if place.first_port else 0
             old = held.get((place.role, place.first + offset))
-            if old is not None and old.first_port:
-                ports = tuple(range(old.first_port, old.first_port + old.port_count))
-                state = nodes.rest_ports(state, old.node, ports, until_ms=at.at_ms + PORT_REST_MS)
+            if old is not None:
+                key = (place.role, place.first + offset)
+                state, demand = _without_ports(state, demand, key, old, at)
             held[place.role, place.first + offset] = Held(place.node, port, event.generation, count)
-    return _with_demand(state, replace(demand, held=held, phase=DemandPhase.GRANTED))
+    placed = {
+        (place.role, index)
+        for place in event.places
+        for index in range(place.first, place.first + place.count)
+    }
+    busy = demand.busy | placed
+    return _with_demand(state, replace(demand, held=held, busy=busy, phase=DemandPhase.GRANTED))
 
 
 def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admission | Ignore:
@@ -243,6 +275,13 @@ def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Ad
     ports = (
         tuple(range(slot.first_port, slot.first_port + slot.port_count)) if slot.first_port else ()
     )
+    if key in demand.old_ports:
+        # The attempt began before its slot got these ports: it holds others.
+        until_ms = at.at_ms + PORT_REST_MS
+        state = nodes.rest_ports(state, slot.node, ports, until_ms=until_ms)
+        ports = tuple(port for _, port in demand.old_ports[key])
+        kept = {one: old for one, old in demand.old_ports.items() if one != key}
+        demand = replace(demand, old_ports=kept)
     taken = Quarantined(
         job=event.job,
         role=event.role,
@@ -367,50 +406,7 @@ def _takes(demand: Demand) -> set[str]:
     return {name for name in total.__struct_fields__ if getattr(total, name)}
 
 
-def consequences(
-    before: Admission, after: Admission, event: ev.AdmissionEvent | TimePassed
-) -> tuple[Proposed, ...]:
-    """Return JobAdmitted for each demand that got something, JobEvicted and NodeDraining."""
-    found: list[Proposed] = []
-    for job, demand in after.demands.items():
-        old = before.demands.get(job)
-        if demand is old:
-            continue
-        if demand.phase is DemandPhase.GRANTED and (
-            old is None or old.phase is not DemandPhase.GRANTED or old.held is not demand.held
-        ):
-            places = _places(demand, {} if old is None else old.held)
-            if places:
-                found.append(Proposed(job, JobAdmitted(places, demand.generation)))
-    if isinstance(event, ev.DemandEvicted):
-        found.append(Proposed(event.job, JobEvicted(event.message)))
-    if isinstance(event, ev.DrainRequested):
-        found += [
-            Proposed(job, NodeDraining(event.node))
-            for job, demand in after.demands.items()
-            if any(slot.node == event.node for slot in demand.held.values())
-        ]
-    return tuple(found)
-
-
-def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Place, ...]:
-    """Return the slots that are new or moved, as runs."""
-    runs: list[Place] = []
-    for (role, index), slot in sorted(demand.held.items()):
-        if known.get((role, index)) == slot:
-            continue
-        last = runs[-1] if runs else None
-        count = slot.port_count
-        if (
-            last is not None
-            and (last.node, last.role, last.first + last.count) == (slot.node, role, index)
-            and (slot.first_port == 0) == (last.first_port == 0)
-            and (not slot.first_port or last.first_port + last.count * count == slot.first_port)
-        ):
-            runs[-1] = replace(last, count=last.count + 1)
-        else:
-            runs.append(Place(slot.node, role, index, 1, slot.first_port))
-    return tuple(runs)
+consequences = grants.consequences
 
 
 def plan(state: Admission) -> tuple[Command, ...]:

@@ -43,6 +43,8 @@ class DemandRaised(_Event, frozen=True):
     busy: tuple[Span, ...] = ()
     """Replicas with an attempt that is not Gone: their slots stay taken until SlotFreed, also
     when they are not wanted any more; a slot neither wanted nor busy is free at once."""
+    lacking: tuple[Span, ...] = ()
+    """Replicas that know of no slot: they hear of the one they hold, if they hold one."""
 
 
 class DemandMoved(_Event, frozen=True):
@@ -65,6 +67,8 @@ class SlotFreed(_Event, frozen=True):
 
     job: str
     spans: tuple[Span, ...]
+    is_reused: bool = False
+    """The next attempt runs there already: only ports that it does not use are free."""
 
 
 class SlotQuarantined(_Event, frozen=True):

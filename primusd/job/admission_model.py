@@ -35,6 +35,8 @@ class Demand(Struct, frozen=True, array_like=True):
     """(role, index) of replicas whose attempt is not Gone, as far as the job has told."""
     leaving: Mapping[str, RoleDemand] = {}
     """Roles not asked for any more, while slots of theirs are held: what those take."""
+    old_ports: Mapping[tuple[str, int], tuple[tuple[str, int], ...]] = {}
+    """(role, index) to the (node, port) that its attempt still uses while its slot has others."""
 
 
 class Quarantined(Struct, frozen=True, array_like=True):

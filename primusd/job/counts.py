@@ -230,8 +230,10 @@ def _count_ended(
         found.append(Count.UNSETTLED)
     if replica.phase is not ReplicaPhase.ACTIVE:
         return
-    if is_gone_for_sure(attempt):
+    is_gone = attempt.phase is AttemptPhase.GONE
+    if is_gone and is_gone_for_sure(attempt):
         found.append(Count.MOVABLE)
+        is_gone = False
     if attempt.generation < rules.generation or replica.is_recalled:
         return
     if outcome.cause is Cause.COMPLETED:
@@ -243,6 +245,9 @@ def _count_ended(
         return
     else:
         is_for_good = _count_doomed(found, outcome)
+    if is_for_good and is_gone:
+        # Nobody begins in its place, so it does not matter what is left of it.
+        found.append(Count.MOVABLE)
     if is_for_good and is_wanted:
         found += (Count.PRESENT, Count.FOR_GOOD)
 

@@ -13,9 +13,10 @@ from primusd.job.admission_events import (
     SlotQuarantined,
 )
 from primusd.job.chunks import mask_spans
+from primusd.job.counts import not_gone_of, rules_of
 from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import Proposed
-from primusd.job.model import Attempt, Job, RoleState
+from primusd.job.model import Attempt, Job, RoleState, find_replica
 from primusd.job.phases import AttemptPhase, JobPhase
 from primusd.job.scheduling import drains
 
@@ -41,6 +42,7 @@ def demand_of(job: Job) -> DemandRaised | None:
         is_gang=spec.policy == "gang",
         ports_taken=job.ports_taken,
         busy=_busy(job),
+        lacking=_lacking(job),
     )
 
 
@@ -83,6 +85,22 @@ def _busy(job: Job) -> tuple[Span, ...]:
     return tuple(found)
 
 
+def _lacking(job: Job) -> tuple[Span, ...]:
+    """Return the wanted replicas that know of no slot with good ports."""
+    found: list[Span] = []
+    for role in job.roles.values():
+        floor = rules_of(job, role).slot_floor
+        masks = []
+        for chunk in role.chunks:
+            mask = chunk.wanted
+            for bit, replica in enumerate(chunk.replicas):
+                if replica.slot_generation >= floor:
+                    mask &= ~(1 << bit)
+            masks.append(mask)
+        found += mask_spans(role.name, masks)
+    return tuple(found)
+
+
 def _is_same_demand(before: Job, after: Job) -> bool:
     """Return whether nothing that a demand is made from has changed; ports given back are none."""
     if before.phase is not after.phase and (
@@ -92,6 +110,7 @@ def _is_same_demand(before: Job, after: Job) -> bool:
     return (
         has_demand(before) == has_demand(after)
         and before.withdrawals == after.withdrawals
+        and before.slots_lost == after.slots_lost
         and before.generation == after.generation
         and before.spec is after.spec
         and len(after.ports_taken) <= len(before.ports_taken)
@@ -118,9 +137,16 @@ def changes(before: Job | None, after: Job) -> tuple[Proposed, ...]:
 
 
 def after_attempt(
-    before: Attempt | None, after: Attempt, attempt: AttemptId
+    job: Job, before: Attempt | None, after: Attempt, attempt: AttemptId
 ) -> tuple[Proposed, ...]:
-    """Return what admission has to hear of an attempt: a slot that is free, a node at fault."""
+    """Return what admission has to hear of an attempt: a slot that is free, a node at fault.
+
+    Args:
+        job: After the event and all that settle decided.
+        before: The attempt before the event.
+        after: The attempt now.
+        attempt: Its identity.
+    """
     found: list[Proposed] = []
     outcome = after.outcome
     had_end = before is not None and before.outcome is not None
@@ -137,8 +163,15 @@ def after_attempt(
         found.append(Proposed(ADMISSION, QuarantineLifted(*key)))
     elif after.phase is AttemptPhase.GONE and not was_gone:
         span = Span(attempt.role, attempt.index, attempt.index)
-        found.append(Proposed(ADMISSION, SlotFreed(attempt.job, (span,))))
+        freed = SlotFreed(attempt.job, (span,), _runs_again(job, attempt))
+        found.append(Proposed(ADMISSION, freed))
     return tuple(found)
+
+
+def _runs_again(job: Job, attempt: AttemptId) -> bool:
+    """Return whether the slot of an attempt that is Gone is in use by the next one already."""
+    replica = find_replica(job, attempt.role, attempt.index)
+    return replica is not None and not_gone_of(replica) > 0
 
 
 def without_given_ports(job: Job, event: ev.JobAdmitted) -> Job:

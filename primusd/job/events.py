@@ -106,6 +106,8 @@ class JobAdmitted(_Event, frozen=True):
     places: tuple[Place, ...]
     generation: int
     """The demand's generation that these ports belong to."""
+    withdrawn: tuple[Span, ...] = ()
+    """Replicas whose slot went with its node while nothing of them ran there."""
 
 
 class JobRefused(_Event, frozen=True):

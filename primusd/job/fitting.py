@@ -133,6 +133,9 @@ def ports_by_node(admission: Admission) -> dict[str, set[int]]:
             if held.first_port:
                 span = range(held.first_port, held.first_port + held.port_count)
                 ports.setdefault(held.node, set()).update(span)
+        for used in demand.old_ports.values():
+            for node, port in used:
+                ports.setdefault(node, set()).add(port)
     for one in admission.quarantined:
         ports.setdefault(one.node, set()).update(one.ports)
     return ports

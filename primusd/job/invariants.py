@@ -161,7 +161,8 @@ def _check_attempt_moves_on(job: Job, name: str, replica: Replica, attempt: Atte
         return
     if attempt.phase is AttemptPhase.GONE:
         assert not is_gone_for_sure(attempt), f"10: {name} did not move though its attempt is gone"
-        assert replica.due_ms or job.spec.replace_after_ms < 0, f"10: nothing moves {name} on"
+        is_for_ever = job.spec.replace_after_ms < 0
+        assert replica.due_ms or is_for_ever, f"10: nothing moves {name} on"
         return
     assert replica.due_ms, f"10: {name} is {attempt.phase} without a deadline"
 

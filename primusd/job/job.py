@@ -143,7 +143,7 @@ def _after_attempt(before: Job, after: Job, event: ev.JobEvent) -> list[Proposed
     elif new.phase in OVER and new.registered_ms and old is not None and old.phase not in OVER:
         ended = _reader_ended(attempt, new, event)
         found += _to_its_streams(after, attempt, ended)
-    return [*found, *demand.after_attempt(old, new, attempt)]
+    return [*found, *demand.after_attempt(after, old, new, attempt)]
 
 
 def _to_its_streams(

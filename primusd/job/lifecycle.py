@@ -181,8 +181,8 @@ def _job_admitted(job: Job, event: ev.JobAdmitted, at: At) -> Job:
     for place in event.places:
         if place.role in job.roles:
             job = _placed(job, place, event.generation, at.at_ms)
-    job = without_given_ports(job, event)
-    if job.phase is not JobPhase.QUEUED:
+    job = without_given_ports(_without_slots(job, event.withdrawn), event)
+    if job.phase is not JobPhase.QUEUED or not event.places:
         return job
     roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
     return replace(
@@ -360,7 +360,8 @@ def _all_gone(job: Job, event: ev.AllGone, at: At) -> Job:
     if phase in FINAL_PHASES:
         return replace(_all_retired(job), ended_ms=at.at_ms)
     roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
-    job = _without_slots(replace(job, roles=roles, admitted_ms=0))
+    job = replace(job, roles=roles, admitted_ms=0)
+    job = _not_recalled(_without_slots(job, everybody(job)))
     return replace(job, queued_ms=at.at_ms) if phase is JobPhase.QUEUED else job
 
 
@@ -373,11 +374,18 @@ def _all_retired(job: Job) -> Job:
     return change_replicas(job, everybody(job), retired)
 
 
-def _without_slots(job: Job) -> Job:
+def _without_slots(job: Job, spans: tuple[Span, ...]) -> Job:
     def without(_role: RoleState, replica: Replica) -> Replica:
-        return replace(replica, node="", first_port=0, slot_generation=0, is_recalled=False)
+        return replace(replica, node="", first_port=0, slot_generation=0)
 
-    return change_replicas(job, everybody(job), without)
+    return change_replicas(job, spans, without)
+
+
+def _not_recalled(job: Job) -> Job:
+    def not_recalled(_role: RoleState, replica: Replica) -> Replica:
+        return replace(replica, is_recalled=False) if replica.is_recalled else replica
+
+    return replace(change_replicas(job, everybody(job), not_recalled), is_restart_whole=False)
 
 
 def everybody(job: Job) -> tuple[Span, ...]:

@@ -278,6 +278,8 @@ class Job(Struct, frozen=True, array_like=True):
     timeline: tuple[Moment, ...] = ()
     withdrawals: int = 0
     """How often the demand fell to nothing: a phase passed through in one settle does not show."""
+    slots_lost: int = 0
+    """How often a replica that wants a slot forgot its own: admission has to be asked again."""
     has_quarantined: bool = False
     stop_reason: StopReason | None = None
     """While Stopping: what the trainers are told."""

@@ -203,18 +203,22 @@ def _moved(
     name = type(event).__name__
     target = _PHASES[name]
     ignored: list[Ignore] = []
-    count = 0
+    count = lost = 0
 
     def moved(role: RoleState, replica: Replica) -> Replica:
-        nonlocal count
+        nonlocal count, lost
         count += 1
         cell = check_replica(name, replica.phase, replica_name(role.name, replica.index))
         if isinstance(cell, Ignore):
             ignored.append(cell)
             return replica
-        return _in_phase(role, replica, target)
+        after = _in_phase(role, replica, target)
+        lost += after.slot_generation != replica.slot_generation
+        return after
 
     after = change_replicas(job, spans, moved)
+    if lost:
+        after = replace(after, slots_lost=after.slots_lost + lost)
     return ignored[0] if ignored and len(ignored) == count else after
 
 

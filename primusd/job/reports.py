@@ -137,4 +137,5 @@ def _without_ports(job: Job, role: RoleState, replica: Replica, after: Attempt) 
 
 def _quarantined(job: Job, role: RoleState, replica: Replica) -> tuple[Job, RoleState, Replica]:
     """Return all three: the slot stays taken on the node, the replica needs another."""
-    return replace(job, has_quarantined=True), role, replace(replica, slot_generation=0, node="")
+    job = replace(job, has_quarantined=True, slots_lost=job.slots_lost + 1)
+    return job, role, replace(replica, slot_generation=0, node="")

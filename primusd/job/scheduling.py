@@ -195,11 +195,18 @@ def _is_reached(job: Job, at_ms: int) -> bool:
 
 
 def _is_assembled(job: Job, role: RoleState, at_ms: int) -> bool:
+    ready_ms = _assembled_ms(job, role)
+    return ready_ms is not None and ready_ms <= at_ms
+
+
+def _assembled_ms(job: Job, role: RoleState) -> int | None:
+    """Return from when on a role is enough of a gang as it is; None when it is not."""
     there = role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD]
     if there >= role.size:
-        return True
-    has_minimum = there >= minimum_of(job, role)
-    return has_minimum and role.placed_ms + ELASTIC_WAIT_MS <= at_ms
+        return 0
+    if there >= minimum_of(job, role):
+        return role.placed_ms + ELASTIC_WAIT_MS
+    return None
 
 
 def begin(job: Job, at_ms: int) -> ev.AttemptBegun | None:
@@ -234,8 +241,8 @@ def deadlines(job: Job) -> Iterator[int]:
 
 
 def _elastic_deadlines(job: Job) -> Iterator[int]:
-    for name in gated_roles(job):
-        role = job.roles[name]
-        there = role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD]
-        if minimum_of(job, role) <= there < role.size:
-            yield role.placed_ms + ELASTIC_WAIT_MS
+    """Yield when the gate opens by time alone, if no role lacks anybody it cannot do without."""
+    times = [_assembled_ms(job, job.roles[name]) for name in gated_roles(job)]
+    known = [one for one in times if one is not None]
+    if known and len(known) == len(times) and max(known):
+        yield max(known)

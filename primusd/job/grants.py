@@ -1,0 +1,101 @@
+"""What jobs hear of their demands: slots that they got, and those that went."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from primusd.job import admission_events as ev
+from primusd.job.admission_model import Admission, Demand, Held
+from primusd.job.events import JobAdmitted, JobEvicted, NodeDraining, Place, TimePassed
+from primusd.job.fitting import has_good_ports
+from primusd.job.ids import Span, spans
+from primusd.job.machine import Proposed
+from primusd.job.phases import DemandPhase
+
+
+def consequences(
+    before: Admission, after: Admission, event: ev.AdmissionEvent | TimePassed
+) -> tuple[Proposed, ...]:
+    """Return JobAdmitted for each demand that got something, JobEvicted and NodeDraining."""
+    found: list[Proposed] = []
+    for job, demand in after.demands.items():
+        old = before.demands.get(job)
+        if demand is old or demand.phase is DemandPhase.RELEASING:
+            continue
+        withdrawn = _withdrawn(old, demand, event)
+        has_asked = isinstance(event, ev.DemandRaised) and event.job == job and event.lacking
+        if has_asked or (
+            demand.phase is DemandPhase.GRANTED
+            and (old is None or old.phase is not DemandPhase.GRANTED or old.held is not demand.held)
+        ):
+            places = _places(demand, _known(old, event))
+        else:
+            places = ()
+        if places or withdrawn:
+            found.append(Proposed(job, JobAdmitted(places, demand.generation, withdrawn)))
+    if isinstance(event, ev.DemandEvicted):
+        found.append(Proposed(event.job, JobEvicted(event.message)))
+    if isinstance(event, ev.DrainRequested):
+        found += [
+            Proposed(job, NodeDraining(event.node))
+            for job, demand in after.demands.items()
+            if any(slot.node == event.node for slot in demand.held.values())
+        ]
+    return tuple(found)
+
+
+def _withdrawn(
+    old: Demand | None, demand: Demand, event: ev.AdmissionEvent | TimePassed
+) -> tuple[Span, ...]:
+    """Return the wanted replicas whose slot went; of a quarantined one the job knows."""
+    if old is None or isinstance(event, ev.SlotQuarantined | ev.DemandRaised):
+        return ()
+    gone = old.held.keys() - demand.held.keys()
+    return spans((role, index) for role, index in gone if wants(demand, role, index))
+
+
+def wants(demand: Demand, role: str, index: int) -> bool:
+    """Return whether the demand names the replica."""
+    want = demand.roles.get(role)
+    return want is not None and any(one.low <= index <= one.high for one in want.wanted)
+
+
+def _known(
+    old: Demand | None, event: ev.AdmissionEvent | TimePassed
+) -> Mapping[tuple[str, int], Held]:
+    """Return the slots that the job knows of, those that it says it lacks left out."""
+    if old is None:
+        return {}
+    if not isinstance(event, ev.DemandRaised) or event.job != old.job:
+        return old.held
+    lacking = members(event.lacking)
+    return {key: slot for key, slot in old.held.items() if key not in lacking}
+
+
+def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Place, ...]:
+    """Return the slots that are new or moved, as runs."""
+    runs: list[Place] = []
+    for (role, index), slot in sorted(demand.held.items()):
+        want = demand.roles.get(role)
+        is_good = want is not None and has_good_ports(demand, want, slot)
+        if not is_good or known.get((role, index)) == slot:
+            continue
+        last = runs[-1] if runs else None
+        count = slot.port_count
+        if (
+            last is not None
+            and (last.node, last.role, last.first + last.count) == (slot.node, role, index)
+            and (slot.first_port == 0) == (last.first_port == 0)
+            and (not slot.first_port or last.first_port + last.count * count == slot.first_port)
+        ):
+            runs[-1] = replace(last, count=last.count + 1)
+        else:
+            runs.append(Place(slot.node, role, index, 1, slot.first_port))
+    return tuple(runs)
+
+
+def members(named: tuple[Span, ...]) -> frozenset[tuple[str, int]]:
+    """Return the replicas that spans name."""
+    return frozenset(
+        (span.role, index) for span in named for index in range(span.low, span.high + 1)
+    )

@@ -1,0 +1,570 @@
+"""A small world with faults around the core: processes, a launcher, people, a clock; one seed.
+
+Edges are honest: they say what is so, late, doubled or not at all, as docs/protocol.md lets them.
+Whatever they say that a table refuses is a finding. `lie` says anything at all, which may be
+refused but never breaks the core.
+"""
+
+import random
+from collections import Counter
+
+from msgspec import Struct
+
+from primusd import core
+from primusd.core import World
+from primusd.executor.protocol import Exit, Hold, Leave, Start, Stop
+from primusd.job import admission_events as adm
+from primusd.job import events as ev
+from primusd.job import invariants
+from primusd.job import job as machine
+from primusd.job.commands import ReleaseAttempt, StopAttempt
+from primusd.job.ids import AttemptId, Span
+from primusd.job.machine import At, Ignore
+from primusd.job.model import Attempt, Job, find_attempt, find_replica, replicas_of
+from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.run_order import run_order
+from primusd.job.spec import (
+    Budgets,
+    JobSpec,
+    Reading,
+    Restart,
+    RoleSpec,
+    Source,
+    StreamSpec,
+    Success,
+)
+from primusd.job.spec import (
+    Stop as StopSpec,
+)
+from primusd.records import Entry, Event, Proposal
+
+UID = "j1"
+OVER = (AttemptPhase.ENDED, AttemptPhase.GONE)
+ATTEMPT_EVENTS = machine.ATTEMPT_EVENTS
+
+
+class Process:
+    """An executor with its trainer, as its host sees them."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.is_registered = False
+        self.is_holding = False
+        self.is_silent = False
+        self.trainer_pid = 0
+        self.exit: Exit | None = None
+        self.word = ""
+        self.has_checkpoint = False
+
+
+class Wish(Struct, frozen=True):
+    """What one seed draws before it begins."""
+
+    fault_share: float
+    lie_share: float
+    people_share: float
+
+
+class Simulation:
+    """One run: `faults` for a number of steps, then `calm` until the job is final."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World()
+        self.now_ms = 1_000_000
+        self.revision = 0
+        self.entries: list[Entry] = []
+        self.processes: dict[AttemptId, Process] = {}
+        self.covered: Counter[tuple[str, str]] = Counter()
+        self.log: list[str] = []
+        rnd = self.random
+        self.wish = Wish(rnd.choice((0.05, 0.2, 0.5)), rnd.choice((0, 0.1)), rnd.choice((0, 0.1, 0.4)))
+        self.nodes = [f"n{number}" for number in range(rnd.randint(1, 3))]
+        if rnd.random() < 0.8:
+            self.see_nodes()
+        self.say(UID, ev.JobSubmitted(UID, self._spec(), {}, "ann"))
+
+    @staticmethod
+    def _node(name: str) -> adm.NodeSeen:
+        return adm.NodeSeen(name, "local", "b1", "0", 64_000, 1 << 40, 0, 20_000, 20_399)
+
+    def _spec(self) -> JobSpec:
+        rnd = self.random
+        data: dict[str, StreamSpec] = {}
+        if rnd.random() < 0.3:
+            leftover = rnd.choice(("fail", "allow"))
+            data["rows"] = StreamSpec("rows", (Source("/data"),), leftover=leftover)
+        roles = {name: self._role(name, has_data=bool(data)) for name in self._names()}
+        return JobSpec(
+            "sim",
+            roles,
+            data=data,
+            policy=rnd.choice(("gang", "gang", "gang", "dynamic")),
+            framework=rnd.choice(("none", "torch")),
+            budgets=Budgets(rnd.randint(0, 3), rnd.randint(0, 6)),
+            deadline_ms=rnd.choice((0, 0, 3_600_000)),
+            replace_after_ms=rnd.choice((50_000, 300_000, -1)),
+            gang_roles=(next(iter(roles)),) if rnd.random() < 0.15 else (),
+        )
+
+    def _names(self) -> tuple[str, ...]:
+        return self.random.choice((("w",), ("w",), ("w", "ps"), ("chief", "w", "eval")))
+
+    def _role(self, name: str, *, has_data: bool) -> RoleSpec:
+        rnd = self.random
+        kind = rnd.choice(("all", "all", "any", "percent"))
+        if name in ("ps", "eval"):
+            kind = "never"
+        count = rnd.randint(1, 3)
+        return RoleSpec(
+            name,
+            count,
+            rnd.choice((count, count, 1)),
+            "x",
+            success=Success(kind, rnd.choice((50, 100))),
+            drain_ms=60_000 if name == "eval" else 0,
+            restart=Restart(rnd.choice(("replica", "role", "job")), rnd.choice((1_000, 10_000))),
+            data=(Reading("rows"),) if has_data and name == "w" else (),
+            stop=StopSpec(grace_ms=rnd.choice((0, 30_000))),
+            ports=rnd.choice((("main",), ("main", "aux"), ())),
+        )
+
+    def see_nodes(self) -> None:
+        """Let all nodes be there and take work."""
+        for name in self.nodes:
+            self.say("", self._node(name))
+            if self.world.admission.nodes[name].phase == "Excluded":
+                self.say("", adm.ForgiveRequested(name))
+
+    # The core.
+
+    @property
+    def job(self) -> Job:
+        return self.world.jobs[UID]
+
+    def say(self, to: str, *events: Event, by: str = "sim", is_lie: bool = False) -> None:
+        """Propose events in one step, and check everything."""
+        if to == UID and UID in self.world.jobs:
+            self.log += [f"{self.now_ms} {type(one).__name__}" for one in events]
+        before = self.world
+        step = core.step(
+            before,
+            [Proposal(to, event, by) for event in events],
+            at_ms=self.now_ms,
+            term=1,
+            revision=self.revision + 1,
+        )
+        for event, answer in zip(events, step.answers, strict=True):
+            assert not isinstance(answer, core.Raised), answer.text
+            if isinstance(answer, core.Rejected):
+                assert is_lie, f"an honest edge was refused: {event}: {answer.error}"
+            self._cover(before, event, answer)
+        if step.entry is not None:
+            self.revision += 1
+            self.entries.append(step.entry)
+            self._cover_records(before, step.entry)
+        self.world = step.world
+        invariants.check(self.world)
+        invariants.check_change(before, self.world)
+
+    def _cover(self, before: World, event: Event, answer: object) -> None:
+        """Count what was ignored; what was recorded is counted from its record."""
+        job = before.jobs.get(UID)
+        if job is not None and isinstance(answer, core.Ignored):
+            self._count(job, event)
+
+    def _cover_records(self, before: World, entry: Entry) -> None:
+        """Apply the job's records one by one: count their cells, and compare with the step."""
+        state: Job | None = before.jobs.get(UID)
+        for position, record in enumerate(entry.records):
+            if record.machine != UID:
+                continue
+            if state is not None:
+                self._count(state, record.event)
+            at = At(entry.at_ms, entry.revision, position, record.by, record.cause, entry.term)
+            after = machine.apply(state, record.event, at)  # type: ignore[arg-type] # of a job
+            assert not isinstance(after, Ignore)
+            state = after
+
+    def _count(self, job: Job, event: Event) -> None:
+        name = type(event).__name__
+        if type(event) in ATTEMPT_EVENTS:
+            attempt = find_attempt(job, event.attempt)  # type: ignore[union-attr] # it has one
+            self.covered["any attempt event", str(job.phase)] += 1
+            if attempt is not None:
+                self.covered[name, str(attempt.phase)] += 1
+            return
+        if type(event) not in machine.DECIDED_EVENTS or name == "RoleRestarted":
+            self.covered[name, str(job.phase)] += 1
+            return
+        for role, index in _named(event):
+            replica = find_replica(job, role, index)
+            if replica is None:
+                continue
+            is_attempts = name in ("StopDecided", "GateOpened")
+            phase = replica.attempts[-1].phase if is_attempts else replica.phase
+            self.covered[name, str(phase)] += 1
+
+    # The world.
+
+    def attempts(self) -> list[tuple[AttemptId, Attempt]]:
+        if UID not in self.world.jobs:
+            return []
+        return [
+            (AttemptId(UID, role.name, replica.index, attempt.number), attempt)
+            for role in self.job.roles.values()
+            for replica in replicas_of(role)
+            for attempt in replica.attempts
+        ]
+
+    def known(self, name: AttemptId) -> Attempt | None:
+        return find_attempt(self.job, name) if UID in self.world.jobs else None
+
+    def live_step(self, *, has_faults: bool) -> None:
+        """Let one thing happen."""
+        rnd = self.random
+        todo = [one for one in self.attempts() if one[1].phase is not AttemptPhase.GONE]
+        if UID in self.world.jobs and has_faults:
+            if rnd.random() < self.wish.lie_share:
+                self.lie()
+                return
+            if rnd.random() < self.wish.people_share:
+                self.people()
+                return
+            if rnd.random() < 0.02:
+                self.restart_daemon()
+        if not todo or rnd.random() < 0.15:
+            if has_faults and rnd.random() < 0.3:
+                self.node_fault()
+            self.wait(rnd.choice((0, 1_000, 10_000, 60_000, 400_000)))
+            return
+        name, attempt = rnd.choice(todo)
+        self.turn(name, attempt, has_faults=has_faults)
+
+    def turn(self, name: AttemptId, attempt: Attempt, *, has_faults: bool) -> None:
+        """Let something happen to one attempt, or be said of it."""
+        process = self.processes.get(name)
+        if process is None:
+            self.launch(name, attempt, has_faults=has_faults)
+            return
+        if has_faults and self.random.random() < self.wish.fault_share:
+            self.fault(name, process)
+        elif process.is_alive:
+            self.obey(name, process)
+        if process.is_alive and not process.is_silent:
+            self.report(name, process)
+        elif process.is_silent:
+            self.liveness(name, process, has_faults=has_faults)
+        else:
+            self.vanish(name, process)
+
+    def launch(self, name: AttemptId, attempt: Attempt, *, has_faults: bool) -> None:
+        rnd = self.random
+        if attempt.phase is AttemptPhase.STOPPING or attempt.phase in OVER:
+            if rnd.random() < 0.2 and attempt.phase is AttemptPhase.STOPPING:
+                self.say(UID, ev.LaunchFailed(name, "told to stop", is_permanent=False))
+            else:
+                self.say(UID, ev.AttemptVanished(name))
+            return
+        if has_faults and rnd.random() < self.wish.fault_share:
+            failed = ev.LaunchFailed(name, "no image", is_permanent=rnd.random() < 0.1)
+            waiting = ev.AttemptWaiting(name, "no room")
+            self.say(UID, rnd.choice((failed, waiting, ev.PreemptionNoticed(name, 5_000))))
+            return
+        self.processes[name] = Process()
+        if rnd.random() < 0.8:
+            self.say(UID, ev.AttemptLaunched(name, {"pid": "1"}))
+
+    def obey(self, name: AttemptId, process: Process) -> None:
+        """Do what the orders say, or go on training."""
+        rnd = self.random
+        match run_order(self.job, name, self.now_ms) if UID in self.world.jobs else Leave():
+            case Hold():
+                process.is_holding = process.is_registered
+            case Start():
+                if not process.trainer_pid:
+                    process.trainer_pid = 7
+                elif rnd.random() < 0.3:
+                    process.exit = _exit(code=0)
+                elif rnd.random() < 0.2:
+                    process.has_checkpoint = True
+            case Stop(reason=reason):
+                if process.exit is None:
+                    is_racing = rnd.random() < 0.1
+                    process.exit = _exit(code=0) if is_racing else _exit(signal=15, seen=reason)
+            case Leave():
+                process.is_alive = False
+
+    def report(self, name: AttemptId, process: Process) -> None:
+        """Say all that is so, as a report does: its events in one step, in their order."""
+        attempt = self.known(name)
+        if attempt is None:
+            return
+        if not process.is_registered or not attempt.registered_ms:
+            process.is_registered = True
+            self.say(UID, ev.ExecutorRegistered(name, "i", "h", "b1", 1, "0"), by="executor")
+            return
+        found: list[Event] = []
+        if attempt.is_silent:
+            found.append(ev.ExecutorReturned(name))
+        if process.is_holding and attempt.phase is AttemptPhase.REGISTERED:
+            found.append(ev.ExecutorHolding(name, attempt.ports))
+        if process.trainer_pid and attempt.phase not in (AttemptPhase.REGISTERED, *OVER):
+            found.append(ev.TrainerStarted(name, process.trainer_pid, 5))
+            if self.random.random() < 0.3:
+                found.append(ev.TrainerReady(name))
+        if attempt.phase is AttemptPhase.RUNNING:
+            found += self._of_running(name, process)
+        if process.exit is not None:
+            found.append(ev.TrainerExited(name, process.exit))
+        if found:
+            self.say(UID, *found, by="executor")
+
+    def _of_running(self, name: AttemptId, process: Process) -> list[Event]:
+        found: list[Event] = []
+        if self.random.random() < 0.05:
+            found.append(ev.TrainerHung(name, "no step for 30 min"))
+        if process.has_checkpoint:
+            found.append(ev.CheckpointNoted(name, "/ckpt", 5))
+        return found
+
+    def liveness(self, name: AttemptId, process: Process, *, has_faults: bool) -> None:
+        attempt = self.known(name)
+        if attempt is None or not attempt.registered_ms or attempt.phase in OVER:
+            process.is_silent = False
+        elif not has_faults or self.random.random() < 0.3:
+            process.is_silent = False
+            self.report(name, process)
+        elif not attempt.is_silent:
+            self.say(UID, ev.ExecutorFellSilent(name), by="liveness")
+        else:
+            self.say(UID, ev.ExecutorExpired(name), by="liveness")
+
+    def vanish(self, name: AttemptId, process: Process) -> None:
+        self.say(UID, ev.AttemptVanished(name, process.exit, process.word), by="launcher:local")
+
+    def fault(self, name: AttemptId, process: Process) -> None:
+        rnd = self.random
+        match rnd.randrange(7):
+            case 0 if process.trainer_pid:
+                process.exit = _exit(code=rnd.choice((1, 3, 137)), oom=rnd.random() < 0.2)
+            case 1:
+                process.is_alive = False
+                process.word = rnd.choice(("", "", "nodeLost", "preempted", "oom"))
+            case 2:
+                process.is_silent = True
+            case 3 if process.is_registered and not process.trainer_pid:
+                error = rnd.choice(("portTaken:main", "files:gone", "disk"))
+                process.exit = _exit(error=error)
+            case 4:
+                self.say(UID, ev.PreemptionNoticed(name, 5_000), by="launcher:local")
+            case 5:
+                self.say(UID, ev.AttemptLaunched(name, {"pid": "1"}), by="launcher:local")
+            case _:
+                self.node_fault()
+
+    def node_fault(self) -> None:
+        name = self.random.choice(self.nodes)
+        node = self.world.admission.nodes.get(name)
+        event: Event = self._node(name)
+        if node is not None and node.phase != "Away":
+            event = adm.NodeWentAway(name)
+        self.say("", event)
+
+    def people(self) -> None:
+        """Ask for something; what the phase does not allow is refused, and that is right."""
+        rnd = self.random
+        role = rnd.choice(tuple(self.job.roles.values()))
+        span = Span(role.name, 0, rnd.randrange(max(1, role.size)))
+        whole = tuple(Span(one.name, 0, one.size - 1) for one in self.job.roles.values())
+        event = rnd.choice(
+            (
+                ev.CancelRequested("enough"),
+                ev.SuspendRequested(),
+                ev.ResumeRequested(),
+                ev.ResumeRequested(),
+                ev.RestartRequested((span,)),
+                ev.RestartRequested(whole),
+                ev.RoleScaled(role.name, rnd.randint(1, 4)),
+                ev.SpecPatched(self.job.spec, {}),
+                ev.VerdictRequested(rnd.choice(("Succeeded", "Failed")), "so"),
+                ev.JobEvicted("prod came"),
+                ev.JobRefused("DependencyFailed", "prepare failed"),
+                ev.NodeDraining("n0"),
+                *self._of_streams(),
+            )
+        )
+        self.say(UID, event, by="uid:1 (ann)", is_lie=True)
+
+    def _of_streams(self) -> tuple[Event, ...]:
+        attempts = [name for name, one in self.attempts() if name.role == "w"]
+        if not self.job.streams or not attempts:
+            return ()
+        return (
+            ev.StreamFinished("rows", 10, self.random.choice((0, 3))),
+            ev.StreamFinished("rows", 10, 0),
+            ev.StreamReopened("rows"),
+            ev.StreamFailed("rows", "bad row"),
+            ev.SavepointSealed("rows", "s"),
+            ev.GroupLeaseLost("rows", attempts[-1]),
+            ev.ReaderSettled(attempts[-1], "rows", 4),
+        )
+
+    def lie(self) -> None:
+        """Say anything of any attempt: refused perhaps, never harmful."""
+        rnd = self.random
+        names = [name for name, _ in self.attempts()]
+        if not names:
+            return
+        name = rnd.choice(names)
+        event = rnd.choice(
+            (
+                ev.AttemptLaunched(name),
+                ev.AttemptWaiting(name, "x"),
+                ev.LaunchFailed(name, "x", is_permanent=False),
+                ev.AttemptVanished(name),
+                ev.StopFailed(name, was_delivered=rnd.random() < 0.5),
+                ev.PreemptionNoticed(name, 10),
+                ev.ExecutorRegistered(name, "i", "h", "b", 1, "0"),
+                ev.ExecutorHolding(name),
+                ev.TrainerStarted(name, 7, 1),
+                ev.TrainerReady(name),
+                ev.TrainerHung(name, "x"),
+                ev.TrainerExited(name, _exit(code=1)),
+                ev.ExecutorFellSilent(name),
+                ev.ExecutorReturned(name),
+                ev.ExecutorExpired(name),
+                ev.TimePassed(),
+                ev.JobAdmitted((), 1),
+                ev.CheckpointNoted(name, "/c", 1),
+            )
+        )
+        self.say(UID, event, is_lie=True)
+
+    def restart_daemon(self) -> None:
+        """11: what the journal says is what was in memory; nothing else is needed to go on."""
+        self.check_replay()
+
+    def check_replay(self) -> None:
+        world = World()
+        for entry in self.entries:
+            world = core.replay(world, entry)
+        assert world == self.world
+
+    # Time.
+
+    def effects(self) -> list[tuple[int, AttemptId]]:
+        """Return when stop and release effects give up."""
+        if UID not in self.world.jobs:
+            return []
+        return [
+            (one.deadline_ms, one.attempt)
+            for one in core.plan(self.world, UID)
+            if isinstance(one, StopAttempt | ReleaseAttempt)
+        ]
+
+    def wait(self, ms: int) -> None:
+        """Let time pass: timers ring, and effects that came to nothing say so."""
+        end_ms = self.now_ms + ms
+        for _ in range(200):
+            due = [
+                (at_ms, one)
+                for one in ("", UID)
+                if (at_ms := core.deadline_ms(self.world, one)) and at_ms <= end_ms
+            ]
+            gives_up = [one for one in self.effects() if one[0] <= end_ms]
+            if not due and not gives_up:
+                self.now_ms = end_ms
+                return
+            if not due or (gives_up and min(gives_up)[0] <= min(due)[0]):
+                at_ms, name = min(gives_up)
+                self.now_ms = max(self.now_ms, at_ms)
+                failed = ev.StopFailed(name, was_delivered=self.random.random() < 0.3)
+                self.say(UID, failed, by="launcher:local")
+            else:
+                at_ms, one = min(due)
+                self.now_ms = max(self.now_ms, at_ms)
+                self.say(one, ev.TimePassed(), by="timer")
+        raise AssertionError(f"timers ring without end: {due} {gives_up}")
+
+    def next_ms(self) -> int:
+        """Return when time alone does something; 0 never."""
+        times = [at_ms for at_ms, _ in self.effects()]
+        times += [core.deadline_ms(self.world, one) for one in ("", UID)]
+        return min((one for one in times if one), default=0)
+
+    # Whole runs.
+
+    def faults(self, steps: int) -> None:
+        for _ in range(steps):
+            if UID not in self.world.jobs or self.job.is_final:
+                return
+            self.live_step(has_faults=True)
+
+    def calm(self) -> None:
+        """Faults are over: the nodes are there and nobody pauses the job; it has to end."""
+        self.see_nodes()
+        if self.job.streams and not self.job.is_final:
+            self.say(UID, ev.StreamFinished("rows", 10, 0), by="stream")
+        for _ in range(2_000):
+            if self.job.is_final:
+                return
+            if self.job.phase is JobPhase.SUSPENDED:
+                self.say(UID, ev.ResumeRequested())
+            self.live_step(has_faults=False)
+            self.lift_quarantines()
+            if not any(one.phase is not AttemptPhase.GONE for _, one in self.attempts()):
+                self.wait(max(0, self.next_ms() - self.now_ms))
+        raise AssertionError(f"the job did not end: {self.job.phase}")
+
+    def lift_quarantines(self) -> None:
+        """What could not be ended goes after all: a node that is back kills what it finds."""
+        for name, attempt in self.attempts():
+            if attempt.is_quarantined:
+                self.say(UID, ev.AttemptVanished(name), by="launcher:local")
+
+    def by_time_alone(self) -> None:
+        """12: nobody does anything any more, and the job still ends."""
+        self.see_nodes()
+        for _ in range(3_000):
+            if self.job.is_final:
+                return
+            if self.job.phase is JobPhase.SUSPENDED:
+                self.say(UID, ev.ResumeRequested())
+            at_ms = self.next_ms()
+            assert at_ms, f"time alone does nothing in {self.job.phase}"
+            self.wait(max(0, at_ms - self.now_ms))
+        raise AssertionError(f"time alone does not end it: {self.job.phase}")
+
+    def after_the_end(self) -> None:
+        """Late words and late wishes change nothing; then the record goes."""
+        final = self.job
+        for _ in range(6):
+            self.people()
+            self.lie()
+        assert self.job.verdict == final.verdict
+        if self.random.random() < 0.5:
+            self.say(UID, ev.ForgetRequested())
+            assert UID not in self.world.jobs
+
+
+def _exit(
+    *,
+    code: int | None = None,
+    signal: int | None = None,
+    seen: str = "",
+    error: str = "",
+    oom: bool = False,
+) -> Exit:
+    return Exit(code, signal, None, error, int(oom), 0, 0, 0, seen, (), "last line", ())
+
+
+def _named(event: Event) -> list[tuple[str, int]]:
+    """Return the replicas that a decision names."""
+    if isinstance(event, ev.RetryDecided | ev.RetriesExhausted):
+        return [(event.role, event.index)]
+    return [
+        (span.role, index)
+        for span in event.spans  # type: ignore[union-attr] # every other decision has them
+        for index in range(span.low, span.high + 1)
+    ]
