@@ -16,6 +16,7 @@ from primusd.ctl.failures import (
     OK,
     TIMED_OUT,
     USAGE,
+    ApiError,
     CtlError,
     DetachedError,
     UnreachableError,
@@ -38,6 +39,8 @@ SILENCE_S = 30.0
 AWAY_S = 60.0
 """A daemon may restart meanwhile: for so long it is waited for."""
 RETRY_S = 0.3
+STARTING_STATUS = 503
+"""It answers, and does not lead yet."""
 
 
 @contextmanager
@@ -57,7 +60,8 @@ def follow_job(
 ) -> Iterator[Json]:
     """Yield the job's document at each change, until it is as wanted; the last one is.
 
-    A daemon that restarts is waited for.
+    Live values make no change: they are as of the newest one, and at most 10 s old. A daemon that
+    restarts is waited for.
 
     Args:
         client: Of the daemon.
@@ -75,25 +79,25 @@ def follow_job(
         try:
             for job in _changes(client, namespace, uid, deadline_s):
                 heard_s = time.monotonic()
-                if job is not None:
-                    yield job
-                    if until(job):
-                        return
+                yield job
+                if until(job):
+                    return
                 _check_deadline(deadline_s)
-        except UnreachableError:
-            if time.monotonic() - heard_s > AWAY_S:
+        except (UnreachableError, ApiError) as error:
+            is_away = isinstance(error, UnreachableError) or error.status == STARTING_STATUS
+            if not is_away or time.monotonic() - heard_s > AWAY_S:
                 raise
         _check_deadline(deadline_s)
         time.sleep(RETRY_S)
 
 
-def _changes(client: Client, namespace: str, uid: str, deadline_s: float) -> Iterator[Json | None]:
-    """Yield the job's documents; None for a sign of life. Ends when the watch does."""
-    query = {"watch": "1"}
+def _changes(client: Client, namespace: str, uid: str, deadline_s: float) -> Iterator[Json]:
+    """Yield the job's documents, at each bookmark too. Ends when the watch does."""
+    path, query = job_path(namespace, uid), {"watch": "1"}
     silence_s = SILENCE_S
     if deadline_s:
         silence_s = max(0.1, min(SILENCE_S, deadline_s - time.monotonic()))
-    for line in client.lines(job_path(namespace, uid), query, silence_s=silence_s):
+    for line in client.lines(path, query, silence_s=silence_s):
         found = json.loads(line)
         match found.get("type"):
             case "ADDED" | "MODIFIED":
@@ -103,7 +107,7 @@ def _changes(client: Client, namespace: str, uid: str, deadline_s: float) -> Ite
             case "ERROR":
                 return
             case _:
-                yield None
+                yield client.get(path)
 
 
 def _check_deadline(deadline_s: float) -> None:

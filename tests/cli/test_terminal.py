@@ -1,0 +1,162 @@
+"""primusctl as a process: on a terminal, in a pipe, and when a person presses Ctrl-C."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edges.api_server import Server, serve
+
+CTL = Path(sys.executable).parent / "primusctl"
+COLOR = "\x1b["
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serve(tmp_path) as running:
+        running.node()
+        yield running
+
+
+def environment(server: Server, **more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PRIMUS")}
+    kept.pop("NO_COLOR", None)
+    return {**kept, "PRIMUS_ADDRESS": f"unix:{server.socket}", "TERM": "xterm", **more}
+
+
+def on_terminal(server: Server, *words: str, **more: str) -> str:
+    """Run primusctl on a terminal of its own and return all that it showed."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [CTL, *words], env=environment(server, **more), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    end_s = time.monotonic() + 20
+    while time.monotonic() < end_s:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                part = os.read(ours, 65_536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+    os.close(ours)
+    process.wait(timeout=20)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_table_is_aligned_and_coloured_on_a_terminal_and_tabbed_in_a_pipe(
+    server: Server,
+) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+
+    shown = on_terminal(server, "list")
+    plain = on_terminal(server, "list", NO_COLOR="1")
+    flagged = on_terminal(server, "list", "--no-color")
+    piped = subprocess.run(
+        [CTL, "list"], env=environment(server), capture_output=True, text=True, check=True
+    ).stdout
+
+    assert COLOR in shown
+    assert COLOR not in plain + flagged + piped
+    assert re.search(r"^hello  Running  2/2 ", plain, re.MULTILINE)
+    assert piped.splitlines()[1].startswith("hello\tRunning\t2/2\t")
+
+
+def test_waiting_shows_a_bar_on_a_terminal_and_leaves_the_verdict(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+
+    def play() -> None:
+        server.run_job(uid)
+        server.end_attempts(uid)
+
+    trainer = threading.Timer(0.7, play)
+    trainer.start()
+    job = server.folder / "second.yaml"
+    job.write_text("name: second\nroles: {worker: {command: [sleep, '1']}}\n")
+    waiting = threading.Timer(1.0, lambda: end_second(server))
+    waiting.start()
+    shown = on_terminal(server, "submit", str(job), "--wait")
+    trainer.join()
+    waiting.join()
+
+    assert "Starting" in shown
+    assert "━" in shown
+    assert "second" in shown.splitlines()[0]
+    assert re.search(r"second .*Succeeded.*: 1 worker completed", shown)
+
+
+def end_second(server: Server) -> None:
+    server.until(lambda: ("default", "second") in server.world.admission.names)
+    uid = server.world.admission.names["default", "second"]
+    server.run_job(uid)
+    server.end_attempts(uid)
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_end_it(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+    process = subprocess.Popen(
+        [CTL, "wait", "hello"],
+        env=environment(server),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    server.until(lambda: bool(server.open_watches))
+
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert stderr == (
+        "detached: the job runs on; come back: primusctl wait hello --for ended; "
+        "end it: primusctl cancel hello\n"
+    )
+    assert not server.world.jobs[uid].is_final
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(server: Server) -> None:
+    for number in range(30):
+        server.submit(name=f"job-{number}", labels={f"l{n}": "x" * 200 for n in range(60)})
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{CTL} list -o jsonl | head -c 10; exit 0"],
+        env=environment(server),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.startswith('{"kind"')
+    assert done.stderr == ""
+
+
+def test_starting_up_loads_neither_the_api_nor_anything_heavy(server: Server) -> None:
+    code = (
+        "import sys; from primusd.ctl.main import run; run(['version']); "
+        "print(sorted({'aiohttp', 'anyio', 'rich', 'numpy', 'msgspec', 'ruamel', 'structlog'} "
+        "& {name.split('.')[0] for name in sys.modules}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(server),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
