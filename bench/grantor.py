@@ -125,6 +125,17 @@ class Grantor:
         for token in [token for token, lease in self.out.items() if lease.reader == reader]:
             self._release(token)
 
+    def ask_trim(self, reader: str, at: int) -> None:
+        """Ask for an earlier end of the reader's oldest lease."""
+        for lease in self.out.values():
+            if lease.reader == reader:
+                lease.trim = lease.lo + at % max(1, lease.hi - lease.lo)
+                return
+
+    def holds(self, reader: str, token: int) -> bool:
+        """Return whether a lease is a reader's now."""
+        return token in self.out and self.out[token].reader == reader
+
     def _grant(self, reader: str, report: FeedReport) -> set[int]:
         told = {held.token for held in report.held}
         unheard = sum(1 for t, one in self.out.items() if one.reader == reader and t not in told)
@@ -176,10 +187,9 @@ async def drive(
 
 def beat(server: FeedServer, grantor: Grantor, *, reader: str = "r1") -> None:
     """Carry one report and its answer."""
+    reports = server.reports()
     sent_at = server.clock()
     orders = tuple(
-        grantor.exchange(reader, report)
-        for report in server.reports()
-        if report.stream == grantor.stream
+        grantor.exchange(reader, report) for report in reports if report.stream == grantor.stream
     )
     server.orders(orders, sent_at=sent_at, ttl_ms=TTL_MS)

@@ -155,6 +155,9 @@ class StreamReader:
         failing_since: float | None = None
         delay_s = RETRY_MIN_S
         while self._is_wanted(holding):
+            if holding.left_out_to > holding.read:
+                self._push(holding, Gap(holding.read, holding.left_out_to))
+                continue
             before = holding.read
             try:
                 self._read_on(holding)

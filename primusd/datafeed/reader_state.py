@@ -37,6 +37,7 @@ class Holding:
         "hi",
         "is_stuck",
         "lease",
+        "left_out_to",
         "lo",
         "read",
         "rows_delivered",
@@ -57,6 +58,7 @@ class Holding:
         self.rows_delivered = 0
         self.deadline = NEVER
         self.is_stuck = False
+        self.left_out_to = -1
 
     @property
     def is_read(self) -> bool:
@@ -138,7 +140,7 @@ class ReaderState:
         is_open: The trainer asked for the stream and did not end.
         is_stopping: Nothing new is handed out.
         is_urgent: Something happened that is worth a report at once.
-        revision: Counts orders, so that a wait for newer ones can be told from an old word.
+        window_rows_min: A window that is smaller would stop a trainer within a batch.
     """
 
     def __init__(self, stream: str, *, memory_bytes: int, keeps_read: bool = False) -> None:
@@ -150,7 +152,7 @@ class ReaderState:
         self.is_open = False
         self.is_stopping = False
         self.is_urgent = False
-        self.revision = 0
+        self.window_rows_min = 1
         self.flights = InFlight()
         self._holdings: dict[int, Holding] = {}
         self._returned: dict[int, Held] = {}
@@ -158,6 +160,8 @@ class ReaderState:
         self._maps: dict[int, UnitMap] = {}
         self._said: list[_Said] = []
         self._wanted = 0
+        self._asked_at: float | None = None
+        self._is_refused = False
         self._is_idle = False
         self._moved_at = NEVER
         self._waiting_since: float | None = None
@@ -188,7 +192,10 @@ class ReaderState:
                 self._renew(lease, deadline=sent_at + ttl_s * (1 - MARGIN))
         self.state = orders.state
         self.window_rows = orders.window_rows
-        self.revision += 1
+        self._is_refused = self._asked_at is not None and sent_at >= self._asked_at
+        if self.next_to_read() is not None:
+            self._is_refused = False
+            self._asked_at = None
 
     def _renew(self, lease: Lease, *, deadline: float) -> None:
         holding = self._holdings.get(lease.token)
@@ -204,8 +211,18 @@ class ReaderState:
                 return
         holding.deadline = max(holding.deadline, deadline)
         holding.acked = max(holding.acked, min(lease.position, holding.hi))
+        if holding.is_stuck and not self._says_bad(lease.token):
+            # It was heard and the lease stays: what did not answer is written off.
+            holding.is_stuck = False
+            holding.left_out_to = holding.hi
         end = lease.hi if lease.trim < 0 else min(lease.hi, lease.trim)
         self._cut(holding, max(end, holding.read if self.keeps_read else holding.delivered))
+
+    def _says_bad(self, token: int) -> bool:
+        return any(
+            isinstance(said.value, BadRange) and said.value.held.token == token
+            for said in self._said
+        )
 
     def _cut(self, holding: Holding, hi: int) -> None:
         """End a lease earlier, at or above what was delivered: that is consent."""
@@ -277,7 +294,8 @@ class ReaderState:
         )
 
     def _has_room(self) -> bool:
-        return not self.window_rows or self.unacknowledged_rows < self.window_rows
+        window = max(self.window_rows, self.window_rows_min)
+        return not self.window_rows or self.unacknowledged_rows < window
 
     @property
     def unacknowledged_rows(self) -> int:
@@ -383,6 +401,14 @@ class ReaderState:
         """Whether all that is held was handed over, as far as it can be read."""
         return all(one.is_stuck or one.delivered >= one.hi for one in self._holdings.values())
 
+    @property
+    def has_no_more(self) -> bool:
+        """Whether the daemon has nothing further for this reader now.
+
+        It says so, or answered a wish with nothing that is unread.
+        """
+        return self.state != "serve" or self._is_refused
+
     def want(self, buffered_bytes: int) -> int:
         """Return how many further leases could be started now."""
         is_full = buffered_bytes * 2 > self.memory_bytes
@@ -407,6 +433,8 @@ class ReaderState:
             if said.first_said is None:
                 said.first_said = now
         self._wanted = self.want(buffered_bytes)
+        if self._wanted and self._asked_at is None and self.next_to_read() is None:
+            self._asked_at = now
         self.is_urgent = False
         found = FeedReport(
             self.stream,

@@ -12,8 +12,8 @@ How the executor uses it (everything on its event loop's thread; nothing here bl
     server.trainer_started(pid)
 
     await server.changed()                   # returns when a report should go at once
-    sent_at = server.clock()                 # when this report goes
     report = Report(feeds=server.reports(), progress=server.progress, …)
+    sent_at = server.clock()                 # when this report goes
     server.orders(orders.feeds, sent_at=…, ttl_ms=orders.ttl_ms)
 
     server.stopping("preempted", grace_ms=30_000)   # tells the SDK; stdin stays open

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from primusd.datafeed.columns import Buffer
     from primusd.datafeed.frames import FrameWriter
 
-# Orders that bring nothing for so long: what the trainer has must do for a batch.
+# No orders for so long: what the trainer has must do for a batch.
 DRY_S = 1.0
 
 
@@ -48,6 +48,7 @@ class SocketStream:
         self._dry_since: float | None = None
         self._has_ended = False
         reader.choose(columns)
+        reader.state.window_rows_min = 2 * batch_rows
         reader.state.is_open = True
         reader.state.is_urgent = True
 
@@ -122,8 +123,8 @@ class SocketStream:
         if self._has_ended or not self._reader.has_nothing:
             self._dry_since = None
             return None
-        state = self._reader.state.state
-        if state == "end":
+        state = self._reader.state
+        if state.state == "end":
             self._has_ended = True
             return {"op": "end", "stream": self.name}
         if not self._carry_rows:
@@ -131,7 +132,7 @@ class SocketStream:
         now = self._desk.clock()
         if self._dry_since is None:
             self._dry_since = now
-        if state == "serve" and now - self._dry_since < DRY_S:
+        if not state.has_no_more and now - self._dry_since < DRY_S:
             return None
         self._carry_rows = 0
         self._dry_since = None

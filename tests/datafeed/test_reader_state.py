@@ -1,8 +1,5 @@
 """The reader's state: whatever is lost, revoked, trimmed or slow, no row is lost or told early."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +7,16 @@ from hypothesis import strategies as st
 from bench.grantor import Grantor
 from primusd.datafeed.protocol import BadRange, FeedOrders, Lease, Unit, UnitMap
 from primusd.datafeed.reader_state import IDLE_S, ReaderState
+from tests.datafeed.reader_world import (
+    FAULTS,
+    TTL_S,
+    Counting,
+    Life,
+    World,
+    opened,
+    programs,
+)
 
-TTL_S = 30.0
 FILE = Unit("file", "/data/a.txt", 100, "1", {"format": "text"})
 TABLE = Unit("file", "/data/a.parquet", 5_000, "1", {"format": "parquet"})
 
@@ -25,12 +30,6 @@ def lease(token: int = 1, lo: int = 0, hi: int = 100, **other: int) -> Lease:
 
 def orders(*leases: Lease, state: str = "serve", window_rows: int = 0) -> FeedOrders:
     return FeedOrders("clicks", leases, state, window_rows)
-
-
-def opened() -> ReaderState:
-    state = ReaderState("clicks", memory_bytes=1 << 20)
-    state.is_open = True
-    return state
 
 
 def obey(state: ReaderState, *leases: Lease, sent_at: float = 0.0, window_rows: int = 0) -> None:
@@ -337,6 +336,35 @@ def test_want_leaves_room_for_what_is_unread_and_for_what_memory_holds() -> None
     assert state.report(buffered_bytes=0, now=0.0).want == 0
 
 
+def test_a_wish_that_is_answered_with_nothing_means_that_there_is_no_more_for_now() -> None:
+    state = opened()
+    obey(state, lease(1, hi=10))
+    deliver(state, 1, 0, 10)
+    assert not state.has_no_more, "nobody was asked"
+
+    assert state.report(buffered_bytes=0, now=1.0).want == 2
+    obey(state, lease(1, hi=10), sent_at=0.5)
+    assert not state.has_no_more, "that answers an earlier report"
+
+    obey(state, lease(1, hi=10), sent_at=1.1)
+    assert state.has_no_more
+
+    obey(state, lease(1, hi=10), lease(2, lo=10, hi=20), sent_at=1.2)
+    assert not state.has_no_more
+
+
+def test_a_window_smaller_than_two_batches_does_not_stop_a_trainer_in_a_batch() -> None:
+    state = opened()
+    state.window_rows_min = 40
+    obey(state, lease(), window_rows=5)
+    deliver(state, 1, 0, 60)
+
+    state.take(39, now=1.0)
+    assert state.may_deliver(1, 1.0) is True
+    state.take(40, now=1.0)
+    assert state.may_deliver(1, 1.0) is False
+
+
 def test_small_files_are_asked_for_in_numbers() -> None:
     state = opened()
     state.report(buffered_bytes=0, now=0.0)
@@ -365,173 +393,6 @@ def test_a_range_in_which_no_record_begins_is_done_once_what_lies_before_is_take
 # All rules together, against a grantor that counts.
 
 POSITIONS = 60
-BYTES_A_ROW = 3
-
-
-@dataclass
-class Life:
-    """A reader with its trainer."""
-
-    name: str
-    is_pipe: bool
-    state: ReaderState = field(default_factory=opened)
-    buffer: list[tuple[int, int, int]] = field(default_factory=list)
-    handed: list[tuple[int, int]] = field(default_factory=list)
-    """Token and position of each row, in order."""
-    taken: int = 0
-    """Bytes in a pipe, else rows."""
-
-    @property
-    def unit_size(self) -> int:
-        return BYTES_A_ROW if self.is_pipe else 1
-
-    def used(self) -> list[tuple[int, int]]:
-        return self.handed[: self.taken // self.unit_size]
-
-
-@dataclass
-class World:
-    """Two readers of one file, and what happens to them."""
-
-    grantor: Grantor
-    lives: list[Life]
-    clock: float = 0.0
-    names: int = 2
-    used: list[tuple[int, int]] = field(default_factory=list)
-    """Epoch and position of rows that trainers which are gone had used."""
-    epochs: dict[int, int] = field(default_factory=dict)
-    has_fault: bool = False
-
-    def read(self, life: Life, count: int) -> None:
-        holding = life.state.next_to_read()
-        if holding is not None:
-            lo, hi = holding.read, min(holding.read + count, holding.hi)
-            life.buffer.append((holding.lease.token, lo, hi))
-            self.epochs[holding.lease.token] = holding.lease.epoch
-            life.state.was_read(holding.lease.token, hi)
-
-    def deliver(self, life: Life) -> None:
-        if not life.buffer:
-            return
-        token, lo, hi = life.buffer[0]
-        may = life.state.may_deliver(token, self.clock)
-        if may is False:
-            return
-        life.buffer.pop(0)
-        holding = life.state.holding(token)
-        if holding is None or lo >= holding.hi:
-            return
-        hi = min(hi, holding.hi)
-        size = life.unit_size
-        life.handed += [(token, position) for position in range(lo, hi)]
-        life.state.deliver(
-            token,
-            lo=lo,
-            hi=hi,
-            size=(hi - lo) * size,
-            row_count=hi - lo,
-            locate=lambda n: lo + n // size,
-            now=self.clock,
-        )
-
-    def take(self, life: Life, count: int) -> None:
-        life.taken = min(life.taken + count, len(life.handed) * life.unit_size)
-        life.state.take(life.taken, now=self.clock)
-
-    def beat(self, life: Life, *, is_answered: bool = True) -> None:
-        sent_at = self.clock
-        report = life.state.report(buffered_bytes=0, now=self.clock)
-        used = set(life.used())
-        for held in (*report.held, *report.returned):
-            told = {(held.token, position) for position in range(held.lo, held.position)}
-            granted = self.grantor.out.get(held.token)
-            if granted is not None and granted.reader == life.name:
-                assert told <= used, "told before it was taken"
-        answer = self.grantor.exchange(life.name, report)
-        self.clock += 0.01
-        if is_answered:
-            life.state.obey(answer, sent_at=sent_at, ttl_s=TTL_S)
-
-    def replace(self, life: Life) -> None:
-        self.used += [(self.epochs[token], position) for token, position in life.used()]
-        self.names += 1
-        self.lives[self.lives.index(life)] = Life(f"r{self.names}", life.is_pipe)
-
-    def crash(self, life: Life) -> None:
-        self.has_fault = True
-        self.replace(life)
-        self.grantor.lose(life.name)
-
-    def end(self, life: Life) -> None:
-        """The trainer ends; its final positions arrive with the exit record."""
-        final = life.state.give_back_all()
-        if life.is_pipe and life.taken % BYTES_A_ROW:
-            self.has_fault = True
-        for held in final:
-            self.grantor.give_back(life.name, held)
-        self.replace(life)
-        self.grantor.lose(life.name)
-
-    def expire(self, life: Life) -> None:
-        self.has_fault = True
-        self.grantor.lose(life.name)
-
-    def trim(self, life: Life, at: int) -> None:
-        for granted in self.grantor.out.values():
-            if granted.reader == life.name:
-                granted.trim = granted.lo + at % max(1, granted.hi - granted.lo)
-                return
-
-    def idle(self, life: Life) -> None:
-        self.clock += IDLE_S + 1
-        life.state.note_idle(self.clock)
-
-    def wait(self, seconds: int) -> None:
-        self.clock += seconds
-
-    def step(self, what: str, which: int, count: int) -> None:
-        life = self.lives[which % 2]
-        doings: dict[str, Callable[[], None]] = {
-            "read": lambda: self.read(life, 1 + count),
-            "deliver": lambda: self.deliver(life),
-            "take": lambda: self.take(life, count),
-            "beat": lambda: self.beat(life),
-            "lost answer": lambda: self.beat(life, is_answered=False),
-            "crash": lambda: self.crash(life),
-            "end": lambda: self.end(life),
-            "expire": lambda: self.expire(life),
-            "trim": lambda: self.trim(life, count),
-            "time": lambda: self.wait(count),
-            "idle": lambda: self.idle(life),
-        }
-        doings[what]()
-
-    def finish(self) -> None:
-        for _ in range(400):
-            for life in self.lives:
-                self.beat(life)
-                self.read(life, 100)
-                self.deliver(life)
-                self.take(life, 100)
-            if self.grantor.is_done:
-                return
-        raise AssertionError(f"not done: {self.grantor.out}")
-
-    def all_used(self) -> list[tuple[int, int]]:
-        rows = list(self.used)
-        for life in self.lives:
-            rows += [(self.epochs[token], position) for token, position in life.used()]
-        return rows
-
-
-STEPS = ("read", "deliver", "take", "beat", "lost answer", "trim", "end", "idle", "time")
-FAULTS = ("crash", "expire")
-
-
-def programs(*more: str) -> st.SearchStrategy[list[tuple[str, int, int]]]:
-    usual = ("read", "deliver", "take", "beat")
-    step = st.sampled_from((*usual, *usual, *STEPS, *more))
-    return st.lists(st.tuples(step, st.integers(0, 1), st.integers(0, 20)), max_size=120)
 
 
 @pytest.mark.parametrize("is_pipe", [False, True], ids=["rows", "bytes"])
@@ -540,10 +401,10 @@ def test_nothing_is_lost_or_told_early_whatever_happens(
     *, is_pipe: bool, program: list[tuple[str, int, int]], granule: int
 ) -> None:
     """C50, C53, A27: each row is used at least once and counted exactly once."""
-    world = run(program, granule=granule, is_pipe=is_pipe)
+    world, grantor = run(program, granule=granule, is_pipe=is_pipe)
 
     rows = world.all_used()
-    counted = sorted(world.grantor.done)
+    counted = sorted(grantor.done)
     assert {(e, p) for e in range(2) for p in range(POSITIONS)} <= set(rows)
     for epoch in range(2):
         at = 0
@@ -558,18 +419,20 @@ def test_without_a_fault_no_row_comes_twice(
     program: list[tuple[str, int, int]], granule: int
 ) -> None:
     """C54: rows, trims and ends add up to each row once."""
-    world = run(program, granule=granule, is_pipe=False)
+    world, _ = run(program, granule=granule, is_pipe=False)
 
     assert not world.has_fault
     assert len(world.all_used()) == 2 * POSITIONS
     assert len(set(world.all_used())) == 2 * POSITIONS
 
 
-def run(program: list[tuple[str, int, int]], *, granule: int, is_pipe: bool) -> World:
+def run(
+    program: list[tuple[str, int, int]], *, granule: int, is_pipe: bool
+) -> tuple[World, Grantor]:
     unit = Unit("file", "/data/a.txt", POSITIONS, "1", {"format": "text"})
     grantor = Grantor("clicks", [unit], granule=granule, epochs=2)
-    world = World(grantor, [Life("r1", is_pipe), Life("r2", is_pipe)])
+    world = World(Counting(grantor), [Life("r1", is_pipe), Life("r2", is_pipe)])
     for what, which, count in program:
         world.step(what, which, count)
     world.finish()
-    return world
+    return world, grantor
