@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from primusd.config.lines import KeyPath
+from primusd.config.schema import SettingPath
 from primusd.config.settings import Config, Listen
 from primusd.config.values import is_loopback, split_address
 
@@ -17,7 +17,7 @@ SOCKET_PATH_BYTES_MAX = 107
 class Contradiction(Struct, frozen=True):
     """One fault."""
 
-    path: KeyPath
+    path: SettingPath
     found: object
     allowed: str
     hint: str = ""
@@ -75,7 +75,7 @@ def _of_tls(listen: Listen) -> Iterator[Contradiction]:
 
 def _of_files(config: Config) -> Iterator[Contradiction]:
     """Yield the files that will be read at start and cannot be."""
-    named: tuple[tuple[KeyPath, str], ...] = (
+    named: tuple[tuple[SettingPath, str], ...] = (
         (("auth", "tokens"), config.auth.tokens),
         (("listen", "tls_cert"), config.listen.tls_cert),
         (("listen", "tls_key"), config.listen.tls_key),

@@ -17,20 +17,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from primusd.config.contradictions import contradictions
-from primusd.config.lines import KeyPath, key_lines
 from primusd.config.places import CONFIG_FILE, directories_of, secrets_directory
-from primusd.config.schema import Setting, section_of
+from primusd.config.schema import Setting, SettingPath, section_of
 from primusd.config.settings import Config, Directories, Loaded, Queue
 from primusd.config.show import UNKNOWN
 from primusd.config.values import Name, SettingError, read_value
 from primusd.errors import ConfigError, Problem
+from primusd.toml_places import places_of
 
 FILE_BYTES_MAX = 1 << 20
 # What an acknowledgement may wait for others: nothing where a commit is local.
 ACK_LINGER_MS: Mapping[str, int] = MappingProxyType({"embedded": 0, "etcd": 100})
 
 _SHOWN_MAX = 60
-_FLAGS: Mapping[str, KeyPath] = MappingProxyType(
+_FLAGS: Mapping[str, SettingPath] = MappingProxyType(
     {
         "listen": ("listen", "tcp"),
         "socket": ("listen", "socket"),
@@ -39,7 +39,7 @@ _FLAGS: Mapping[str, KeyPath] = MappingProxyType(
         "log_format": ("logs", "format"),
     }
 )
-_ENVIRONMENT: Mapping[str, KeyPath] = MappingProxyType(
+_ENVIRONMENT: Mapping[str, SettingPath] = MappingProxyType(
     {"PRIMUSD_LISTEN": ("listen", "tcp"), "PRIMUSD_LOG_LEVEL": ("logs", "level")}
 )
 
@@ -94,13 +94,13 @@ class _Reading:
     """One reading of one file: where each value came from, and what was found wrong so far."""
 
     def __init__(
-        self, file: Path | None, text: str, given: Mapping[KeyPath, tuple[object, str]]
+        self, file: Path | None, text: str, given: Mapping[SettingPath, tuple[object, str]]
     ) -> None:
         self.problems: list[Problem] = []
         self.not_yet: list[Problem] = []
         self.origins: dict[str, str] = {}
         self._file = file
-        self._lines = key_lines(text)
+        self._places = places_of(text)
         self._given = given
 
     def config(self, table: Mapping[str, object]) -> Config:
@@ -108,7 +108,7 @@ class _Reading:
         config = self._section(Config(), table, (), others=("queues",))
         return replace(config, queues=self._queues(table.get("queues", {})))
 
-    def note(self, path: KeyPath, found: object, allowed: str, *, hint: str = "") -> None:
+    def note(self, path: SettingPath, found: object, allowed: str, *, hint: str = "") -> None:
         """Keep one fault for the end; of one setting only the first, the others follow from it."""
         problem = self._problem(path, found, allowed, hint)
         if all(problem.path != known.path for known in self.problems):
@@ -130,7 +130,7 @@ class _Reading:
         return MappingProxyType(queues)
 
     def _section(
-        self, default: SectionT, table: object, prefix: KeyPath, *, others: tuple[str, ...] = ()
+        self, default: SectionT, table: object, prefix: SettingPath, *, others: tuple[str, ...] = ()
     ) -> SectionT:
         """Return the section with what its table and the overrides say."""
         section = section_of(type(default))
@@ -149,7 +149,7 @@ class _Reading:
             changes[name] = self._section(inner, table.get(name, {}), (*prefix, name))
         return replace(default, **changes)
 
-    def _value(self, setting: Setting, table: Mapping[str, object], path: KeyPath) -> object:
+    def _value(self, setting: Setting, table: Mapping[str, object], path: SettingPath) -> object:
         """Return the value of highest precedence; those below it are checked all the same."""
         self.origins[".".join(path)] = "default"
         value = setting.default
@@ -161,7 +161,7 @@ class _Reading:
         return value
 
     def _read(
-        self, setting: Setting, raw: object, path: KeyPath, origin: str, before: object
+        self, setting: Setting, raw: object, path: SettingPath, origin: str, before: object
     ) -> object:
         self.origins[".".join(path)] = origin
         try:
@@ -174,30 +174,30 @@ class _Reading:
             self.not_yet.append(self._problem(path, raw, _shown(setting.default), hint))
         return value
 
-    def _note_unknown(self, path: KeyPath, known: tuple[str, ...]) -> None:
+    def _note_unknown(self, path: SettingPath, known: tuple[str, ...]) -> None:
         near = difflib.get_close_matches(path[-1], known, n=1)
         hint = f"did you mean {near[0]}?" if near else ""
         self.note(path, UNKNOWN, ", ".join(known), hint=hint)
 
-    def _problem(self, path: KeyPath, found: object, allowed: str, hint: str) -> Problem:
+    def _problem(self, path: SettingPath, found: object, allowed: str, hint: str) -> Problem:
         name = ".".join(path)
         origin = self.origins.get(name, "default")
         at = self._at(path) if origin == "default" else origin
         return Problem(path=name, at=at, found=_shown(found), allowed=allowed, hint=hint)
 
-    def _at(self, path: KeyPath) -> str:
+    def _at(self, path: SettingPath) -> str:
         """Return `file:line` of a setting, or of the nearest table around it."""
         for length in range(len(path), 0, -1):
-            if line := self._lines.get(path[:length]):
-                return f"{self._file}:{line}"
+            if place := self._places.get(path[:length]):
+                return f"{self._file}:{place.line}"
         return str(self._file or "default")
 
 
 def _given(
     flags: Mapping[str, object], environ: Mapping[str, str]
-) -> Mapping[KeyPath, tuple[object, str]]:
+) -> Mapping[SettingPath, tuple[object, str]]:
     """Return what the environment and, above it, the flags say: value and origin by path."""
-    given: dict[KeyPath, tuple[object, str]] = {}
+    given: dict[SettingPath, tuple[object, str]] = {}
     for name, path in _ENVIRONMENT.items():
         if name in environ:
             given[path] = (environ[name], f"environment {name}")
@@ -209,12 +209,12 @@ def _given(
     return given
 
 
-def _given_store(value: object, origin: str) -> dict[KeyPath, tuple[object, str]]:
+def _given_store(value: object, origin: str) -> dict[SettingPath, tuple[object, str]]:
     """Take apart `etcd://h1,h2`; any other text is the kind."""
     if value is None:
         return {}
     kind, separator, hosts = str(value).partition("://")
-    given: dict[KeyPath, tuple[object, str]] = {("store", "kind"): (kind, origin)}
+    given: dict[SettingPath, tuple[object, str]] = {("store", "kind"): (kind, origin)}
     if separator:
         endpoints = [host for host in hosts.split(",") if host]
         given["store", "etcd", "endpoints"] = (endpoints, origin)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from primusd.config.lines import KeyPath
-from primusd.config.schema import section_of
+from primusd.config.schema import SettingPath, section_of
 from primusd.config.settings import Config
 
 # Everything below these takes effect at once; the rest is named to the person who asked.
-_LIVE: tuple[KeyPath, ...] = (
+_LIVE: tuple[SettingPath, ...] = (
     ("logs", "level"),
     ("auth",),
     ("limits",),
@@ -39,7 +38,7 @@ def changes(old: Config, new: Config) -> Changes:
     return Changes(tuple(live), tuple(after_restart))
 
 
-def _differing(old: Struct, new: Struct, prefix: KeyPath) -> Iterator[KeyPath]:
+def _differing(old: Struct, new: Struct, prefix: SettingPath) -> Iterator[SettingPath]:
     section = section_of(type(old))
     for setting in section.settings:
         if getattr(old, setting.field) != getattr(new, setting.field):

@@ -8,6 +8,9 @@ from msgspec.structs import fields
 
 from primusd.config.values import NotYet, Rule, Size
 
+SettingPath = tuple[str, ...]
+"""Tables, then the key: as it is written with dots."""
+
 _UNIT_SUFFIXES = ("_ms", "_bytes", "_milli")
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.config.lines import KeyPath
-from primusd.config.schema import section_of
+from primusd.config.schema import SettingPath, section_of
 from primusd.config.settings import Loaded
 from primusd.config.values import show_value
 from primusd.errors import ConfigError
@@ -41,7 +40,9 @@ def check_text(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _show(values: Struct, prefix: KeyPath, origins: Mapping[str, str], lines: list[str]) -> None:
+def _show(
+    values: Struct, prefix: SettingPath, origins: Mapping[str, str], lines: list[str]
+) -> None:
     section = section_of(type(values))
     if prefix and section.settings:
         lines += ["", f"[{'.'.join(prefix)}]"]

@@ -24,11 +24,11 @@ from primusd.config import (
     problem_text,
     split_address,
 )
-from primusd.config.lines import key_lines
 from primusd.config.reader import _raise, _Reading
 from primusd.config.schema import section_of
 from primusd.config.values import SettingError, is_loopback
 from primusd.errors import ConfigError
+from primusd.toml_places import places_of
 
 USER = 1000
 ENVIRON = {"HOME": "/home/ann", "XDG_RUNTIME_DIR": "/run/user/1000"}
@@ -407,7 +407,8 @@ f = [
   "g = 1",
 ]
 '''
-    assert key_lines(text) == {
+    lines = {path: place.line for path, place in places_of(text).items()}
+    assert lines == {
         ("a", "b"): 2,
         ("q d",): 3,
         ("t", "u"): 6,
