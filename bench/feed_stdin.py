@@ -12,7 +12,7 @@ GOAL_RATIO = 0.5
 def run() -> list[Figure]:
     """Measure whole files and leases of 64 MiB against `cat | wc -l`."""
     paths = click_rows.write_lines(feeding.DATA / "lines")
-    units = feeding.units_of(paths)
+    units = feeding.units_of(paths, "text")
     giga = sum(unit.byte_count for unit in units) / 1e9
     lines = str(sum(path.read_bytes().count(b"\n") for path in paths))
     plan = FeedPlan("lines", "stdin", "lines", {}, 0)

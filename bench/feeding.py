@@ -25,9 +25,9 @@ DATA = Path(os.environ.get("PRIMUS_BENCH_DATA", tempfile.gettempdir())) / "primu
 ROOT = Path(__file__).parent.parent
 
 
-def units_of(paths: Sequence[Path]) -> list[Unit]:
+def units_of(paths: Sequence[Path], format_name: str = "") -> list[Unit]:
     """Return the files as pinned units."""
-    return list_sources([Source(str(path)) for path in paths], "")
+    return list_sources([Source(str(path)) for path in paths], format_name)
 
 
 def median(work: Callable[[], float], runs: int = RUNS) -> float:

@@ -132,6 +132,10 @@ class StreamReader:
 
     def read(self) -> None:
         """Read leases as they come until closed."""
+        if not self.is_piped:
+            # While the trainer starts; and a reader never loads code later than it must.
+            from primusd.datafeed import columns, frames  # noqa: F401, PLC0415 starts threads
+            from primusd.datafeed.formats import lines, parquet  # noqa: F401, PLC0415
         while (holding := self._next_holding()) is not None:
             try:
                 self._read_lease(holding)

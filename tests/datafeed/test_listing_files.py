@@ -142,6 +142,15 @@ def test_a_format_that_no_name_tells_is_refused_with_the_first_bytes(tmp_path: P
     assert names(tmp_path, "text") == ["part-0"]
 
 
+def test_a_format_that_comes_later_is_not_taken_for_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"label,user\n")
+
+    with pytest.raises(ListingError, match="with format: text its lines come as they are"):
+        names(tmp_path)
+
+    assert names(tmp_path, "text") == ["a.csv"]
+
+
 def test_a_compressed_file_is_refused_and_not_taken_for_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(b"\x1f\x8b")
 

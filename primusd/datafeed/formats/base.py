@@ -238,8 +238,10 @@ def read_error(unit: Unit, error: OSError, *, head: bytes = b"") -> ReadError:
     )
 
 
-TEXT_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".log", ".lines")
-PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+TEXT_SUFFIXES = (".txt", ".text", ".log")
+PARQUET_SUFFIXES = (".parquet",)
+# These are formats of their own; whoever wants their lines as they are says so.
+OTHER_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".tfrecord", ".arrow", ".feather")
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4", ".xz", ".zip")
 FORMATS = ("text", "parquet")
 

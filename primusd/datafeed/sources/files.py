@@ -18,6 +18,7 @@ from primusd.datafeed.formats.base import (
     COMPRESSED_SUFFIXES,
     FORMATS,
     HEAD_BYTES,
+    OTHER_SUFFIXES,
     TRANSIENT_ERRNOS,
     format_of_name,
 )
@@ -157,6 +158,11 @@ def _told_format(path: str) -> str:
     if path.lower().endswith(COMPRESSED_SUFFIXES):
         raise ListingError(
             f"{path} is compressed, which this build does not read yet; uncompress it first"
+        )
+    if path.lower().endswith(OTHER_SUFFIXES):
+        raise ListingError(
+            f"{path} is of a format that this build does not read yet; "
+            "with format: text its lines come as they are"
         )
     with Path(path).open("rb") as file:
         head = file.read(HEAD_BYTES)
