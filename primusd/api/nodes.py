@@ -80,13 +80,13 @@ class NodeRegistry:
         self._cluster_id = cluster_id
         self._secret = secret
         self._gone_since: dict[str, int] = {}
-        engine.on_anew.append(self._begin_anew)
+        engine.on_anew.append(self.begin_anew)
 
     def is_connected(self, name: str) -> bool:
         """Return whether a node is connected now."""
         return self._launcher.is_connected(name)
 
-    def _begin_anew(self, why: Anew) -> None:
+    def begin_anew(self, why: Anew) -> None:
         """Start the clock of every node that is not connected anew."""
         now_ms = self._clock.boot_ms()
         self._gone_since = {

@@ -1,6 +1,6 @@
 """The daemon's side of executors and nodes over a real socket, and voices that dial it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from primusd.api.problems import answer_problems
 from primusd.clock import ManualClock
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import (
+    Bootstrap,
     DaemonMessage,
     ExecutorMessage,
     Exit,
@@ -149,6 +150,27 @@ class Daemon:
         found = find_attempt(self.job(attempt.job), attempt)
         assert found is not None
         return found
+
+    async def until_gone(self, node: str) -> None:
+        """Wait until a node's connection is known to be gone."""
+        with anyio.fail_after(WAIT_S):
+            while self.nodes.is_connected(node):  # noqa: ASYNC110 the other side of a socket
+                await anyio.sleep(0.005)
+
+    def bootstrap(self, attempt: AttemptId) -> Bootstrap:
+        return Bootstrap(CLUSTER, attempt, (f"unix:{self.path}",), job_key(SECRET, attempt.job))
+
+    @asynccontextmanager
+    async def in_background(self, call: Callable[[], Awaitable[bool]]) -> AsyncIterator[list[bool]]:
+        """Make a call beside what follows; its answer is in the list at the end."""
+        answers: list[bool] = []
+
+        async def run() -> None:
+            answers.append(await call())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            yield answers
 
     async def add_node(self) -> None:
         node = NodeSeen("n1", "local", "boot-1", "0.1.0", 64_000, 1 << 40, 0, 20_000, 29_999)
