@@ -54,7 +54,7 @@ EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG, EXIT_IN_USE, EXIT_NEWER, EXIT_ADDRESS = 
 CANCEL_S = 60.0
 """How long an orderly stop of an ephemeral daemon waits for its jobs."""
 CLOSE_S = 5.0
-BALLAST_AGAIN_S = 60.0
+BALLAST_AGAIN_S = 5.0
 LOOK_S = 0.05
 OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 

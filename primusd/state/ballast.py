@@ -39,6 +39,9 @@ class Ballast:
         return True
 
     def give_up(self) -> None:
-        """Let go of the room."""
-        self._path.unlink(missing_ok=True)
+        """Let go of the room; nothing happens where there was none to hold."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return
         self._is_given_up = True
