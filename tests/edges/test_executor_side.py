@@ -267,7 +267,7 @@ async def test_a_report_that_says_nothing_new_costs_no_write(daemon: Daemon) -> 
 
 
 async def test_a_trainer_that_ended_before_its_start_was_told_is_counted(daemon: Daemon) -> None:
-    """A1: exit code survives when the process dies before its start is reported."""
+    """The exit code survives when the process dies before its start is reported."""
     attempt = worker(await daemon.submit())
     async with executor_voice(daemon, attempt) as executor:
         await executor.report("holding")
