@@ -86,7 +86,8 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     units = mapping(stream, "units")
     listed = "all listed" if units.get("complete") is True else "still listing"
     printer.line()
-    printer.line(f"{text(stream, 'name')}: {text(units, 'listed')} files, {listed}")
+    files = "1 file" if units.get("listed") == 1 else f"{text(units, 'listed')} files"
+    printer.line(f"{text(stream, 'name')}: {files}, {listed}")
     if text(stream, "failure"):
         printer.line(f"  failed: {text(stream, 'failure')}")
     waits = units.get("waitingFor")

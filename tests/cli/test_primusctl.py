@@ -84,6 +84,10 @@ class Story:
             case "exit":
                 _, replica, code, last = words
                 self.server.end_attempts(uid, int(code), only=replica, last=last)
+            case "read":
+                self.server.list_units(uid, words[1], sizes=(1_000, 1_000))
+                self.server.run_job(uid)
+                self.server.read(uid, 400, words[1])
             case "log":
                 _, replica, text = words
                 folder = self.server.state / "jobs" / uid / replica / "a1"
@@ -133,6 +137,8 @@ def hider(folder: Path) -> Callable[[str], str]:
         (r"\b\d+ m?s\b", "<t>"),
         (r"after \d+m?s\b", "after <t>"),
         (r"(?m)((?:\t|for ))\d+s(?=\t|$)", r"\1<age>"),
+        (r"\b\d+m?s ago", "<t> ago"),
+        (r"(?m)(\d %)\t[\d,]+\t[^\t\n]*$", r"\1\t<speed>\t<left>"),
         (r"term \d+", "term <term>"),
         (r"\d+ GiB free", "<n> GiB free"),
         (r"[0-9a-f]{64}", "<digest>"),
@@ -234,3 +240,33 @@ def test_c78_a_lost_answer_to_a_submit_makes_no_second_job(
     assert (code, len(lost)) == (0, 1)
     assert stdout.startswith("hello submitted")
     assert len(server.world.jobs) == 1
+
+
+NASTY = (
+    "plain", "two words", "it's", 'say "hi"', "$HOME", "`id`", "a\nb", "tab\tbed", "日本語", "שלום",
+    "-rf", "back\\slash",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_c76_a_nasty_name_of_a_file_arrives_as_it_is(server: Server, name: str) -> None:
+    server.node()
+    folder = Path(f"in {name}")
+    folder.mkdir()
+    (folder / name).write_text(name, encoding="utf-8")
+    job = {
+        "name": "hello",
+        "files": [name],
+        "roles": {"worker": {"command": ["cat", name], "env": {"NAME": name}}},
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+    code, _, stderr = primusctl(["submit", str(folder / "job.json"), "-q"])
+    shown = json.loads(primusctl(["get", "hello", "-o", "json"])[1])
+    again = primusctl(["plan", "-"], stdin=primusctl(["get", "hello", "-o", "yaml"])[1])
+
+    assert code == 0, stderr
+    assert shown["spec"]["files"][0]["path"] == name
+    assert shown["spec"]["roles"]["worker"]["command"] == ["cat", name]
+    assert shown["spec"]["roles"]["worker"]["env"] == {"NAME": name}
+    assert again[0] == 0

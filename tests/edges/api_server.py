@@ -5,7 +5,7 @@ There are no executors: a test tells the engine what honest edges would tell it.
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from primusd.clock import SystemClock
 from primusd.config import Config, Directories, Loaded
 from primusd.core import World
 from primusd.ctl.client import Client, Json
-from primusd.datafeed.events import StreamEvent
+from primusd.datafeed.events import BeatReceived, StreamEvent, UnitsListed
+from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Exit
 from primusd.job import admission_events as admission
@@ -31,6 +32,7 @@ from primusd.job import events as ev
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, find_attempt
 from primusd.job.phases import AttemptPhase
+from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
 from primusd.state.election import embedded_term
 from primusd.state.journal import MemoryJournal
@@ -61,7 +63,12 @@ class Server:
     """The application, running in a thread of its own."""
 
     def __init__(
-        self, folder: Path, portal: BlockingPortal, config: Config, ask: AskExecutor
+        self,
+        folder: Path,
+        portal: BlockingPortal,
+        config: Config,
+        ask: AskExecutor,
+        launchers: Mapping[str, Launcher],
     ) -> None:
         self.folder = folder
         self.socket = folder / "s.sock"
@@ -91,7 +98,7 @@ class Server:
             state=self.state,
             blobs=self.state / "blobs",
             archive=Archive(self.state / "archive"),
-            launchers={},
+            launchers=launchers,
             strays=self.strays,
             heads=(f"unix:{self.socket}",),
             ask=ask,
@@ -123,12 +130,16 @@ class Server:
         return Client(f"http://127.0.0.1:{self.port}", token=token, timeout_s=20)
 
     def tell(
-        self, machine: str, event: ev.JobEvent | admission.AdmissionEvent | StreamEvent
+        self,
+        machine: str,
+        event: ev.JobEvent | admission.AdmissionEvent | StreamEvent,
+        *,
+        by: str = "test",
     ) -> None:
         """Record what an edge would say."""
 
         async def propose() -> None:
-            await self.engine.propose(machine, event, by="test")
+            await self.engine.propose(machine, event, by=by)
 
         self._portal.call(propose)
 
@@ -169,6 +180,24 @@ class Server:
         for attempt, _ in list(self.attempts(uid)):
             self.tell(uid, ev.TrainerStarted(attempt, 4_000_000, 1_700_000_000_000))
 
+    def list_units(self, uid: str, stream: str = "clicks", *, sizes: tuple[int, ...]) -> None:
+        """Let the source tell of text files of these sizes."""
+        units = tuple(
+            Unit("file", f"/data/{number}.txt", size, "1", {"format": "text"})
+            for number, size in enumerate(sizes)
+        )
+        self.tell(f"{uid}/{stream}", UnitsListed(units, 0, is_complete=True))
+
+    def read(self, uid: str, position: int, stream: str = "clicks") -> None:
+        """Let worker-0 take a lease if it has none, and acknowledge up to a position."""
+        machine = f"{uid}/{stream}"
+        attempt = AttemptId(uid, "worker", 0, 1)
+        if not self.world.streams[machine].leases:
+            self.tell(machine, BeatReceived(attempt, "i1", FeedReport(stream, (), 1)))
+        lease = next(iter(self.world.streams[machine].leases.values()))
+        held = Held(stream, lease.epoch, lease.unit, lease.lo, lease.token, position, lease.hi)
+        self.tell(machine, BeatReceived(attempt, "i1", FeedReport(stream, (held,), 0)))
+
     def end_attempts(self, uid: str, code: int = 0, *, only: str = "", last: str = "") -> None:
         """Let trainers exit, and be gone."""
         for attempt, _ in list(self.attempts(uid)):
@@ -196,11 +225,15 @@ def job_file(**changes: Any) -> Json:
 
 @contextmanager
 def serve(
-    folder: Path, config: Config | None = None, *, ask: AskExecutor = ask_nobody
+    folder: Path,
+    config: Config | None = None,
+    *,
+    ask: AskExecutor = ask_nobody,
+    launchers: Mapping[str, Launcher] | None = None,
 ) -> Iterator[Server]:
     """Run the application until the end of the block."""
     with start_blocking_portal("asyncio") as portal:
-        server = Server(folder, portal, config or Config(), ask)
+        server = Server(folder, portal, config or Config(), ask, launchers or {})
         stop, started = portal.call(_events)
         future = portal.start_task_soon(server.run, stop, started)
         portal.call(_wait_started, started)

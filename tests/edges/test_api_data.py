@@ -1,0 +1,167 @@
+"""What a job reads, strays, and machines that stopped, over HTTP."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from primusd.ctl.client import Json
+from primusd.ctl.failures import ApiError
+from primusd.executor.protocol import Bootstrap
+from primusd.job.admission_events import MachineWedged
+from primusd.job.ids import AttemptId
+from primusd.job.spec import Resources
+from primusd.launchers.base import LauncherEvent, Listed
+from tests.edges.api_server import NAMESPACE, Server, serve
+
+DATA = f"{NAMESPACE}/hello/data"
+STREAM = {"clicks": {"sources": [{"files": "/data/*.txt"}]}}
+READER = {"worker": {"replicas": 1, "command": ["x"], "data": "clicks", "feed": "stdin"}}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serve(tmp_path) as running:
+        running.node()
+        yield running
+
+
+@pytest.fixture
+def uid(server: Server) -> str:
+    """A job that has read 400 of 3,000 bytes."""
+    found = str(server.submit(roles=READER, data=STREAM)["uid"])
+    server.list_units(found, sizes=(1_000, 1_000, 1_000))
+    server.run_job(found)
+    server.read(found, 400)
+    return found
+
+
+def items(document: Json) -> list[Json]:
+    found = document["items"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_streams_tell_where_every_byte_is(server: Server, uid: str) -> None:
+    (stream,) = items(server.client.get(DATA))
+
+    assert stream["jobUid"] == uid
+    assert stream["positions"] == {
+        "unit": "bytes",
+        "total": 3_000,
+        "done": 400,
+        "leased": 600,
+        "waiting": 2_000,
+        "skipped": 0,
+        "dead": 0,
+        "expected": 3_000,
+    }
+    assert server.client.get(f"{DATA}/clicks")["name"] == "clicks"
+
+
+@pytest.mark.usefixtures("uid")
+def test_tasks_are_ranges_by_phase_in_pages(server: Server) -> None:
+    leased = items(server.client.get(f"{DATA}/clicks/tasks", {"phase": "leased"}))
+    first = server.client.get(f"{DATA}/clicks/tasks", {"limit": "2"})
+    rest = server.client.get(f"{DATA}/clicks/tasks", {"cursor": str(first["cursor"])})
+
+    assert [(one["replica"], one["position"]) for one in leased] == [("worker-0/1", 400)]
+    phases = [one["phase"] for one in (*items(first), *items(rest))]
+    assert phases == ["leased", "waiting", "waiting"]
+
+
+@pytest.mark.usefixtures("uid")
+def test_a_proof_adds_up_for_one_stream_and_for_all(server: Server) -> None:
+    one = server.client.call("POST", f"{DATA}/clicks:verify", body={})
+    every = server.client.call("POST", f"{DATA}:verify", body={})
+
+    assert one["ok"] is every["ok"] is True
+    assert (one["listed"], one["done"], one["leased"], one["waiting"]) == (3_000, 400, 600, 2_000)
+    assert (one["gaps"], one["overlaps"], one["complete"]) == ([], [], False)
+    assert items(every) == [one]
+
+
+@pytest.mark.usefixtures("uid")
+def test_paused_data_is_said_to_be_the_reason(server: Server) -> None:
+    paused = server.client.call("POST", f"{DATA}/clicks:pause", body={})
+    status = server.client.get(f"{NAMESPACE}/hello")["status"]
+    resumed = server.client.call("POST", f"{DATA}:resume", body={})
+
+    assert paused["paused"] is True
+    assert isinstance(status, dict)
+    assert (status["reason"], status["message"]) == ("Paused", "data is paused: clicks")
+    assert items(resumed)[0]["paused"] is False
+
+
+@pytest.mark.usefixtures("uid")
+def test_a_stream_that_is_not_there_is_told_with_those_that_are(server: Server) -> None:
+    with pytest.raises(ApiError) as caught:
+        server.client.get(f"{DATA}/views")
+
+    assert (caught.value.status, caught.value.hint) == (404, "it has clicks")
+
+
+class RecordingLauncher:
+    """A launcher of which only what was asked for is looked at."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def launch(
+        self, attempt: AttemptId, node: str, resources: Resources, bootstrap: Bootstrap
+    ) -> None:
+        raise AssertionError("nothing is launched here")
+
+    async def stop(self, attempt: AttemptId, node: str) -> bool:
+        self.asked.append(("stop", attempt.label))
+        return True
+
+    async def release(self, attempt: AttemptId, node: str) -> bool:
+        self.asked.append(("release", attempt.label))
+        return True
+
+    async def list(self) -> tuple[Listed, ...]:
+        return ()
+
+    def watch(self, sink: Callable[[LauncherEvent], None]) -> None:
+        """Tell nothing."""
+
+
+def test_a_stray_is_shown_and_ended_only_when_a_person_says_so(tmp_path: Path) -> None:
+    launcher = RecordingLauncher()
+    with serve(tmp_path, launchers={"local": launcher}) as server:
+        attempt = AttemptId("06f3k2m9q1x7abcd", "worker", 3, 2)
+        server.strays.put("local", (Listed(attempt, "n1", is_alive=True),))
+
+        (shown,) = items(server.client.get("/api/v1/strays"))
+        before = list(launcher.asked)
+        server.client.call("POST", f"/api/v1/strays/{shown['id']}:stop", body={})
+        with pytest.raises(ApiError) as caught:
+            server.client.call("POST", f"/api/v1/strays/{shown['id']}:adopt", body={})
+
+    assert (shown["id"], shown["alive"]) == ("06f3k2m9q1x7abcd.worker-3.2", True)
+    assert before == []
+    assert launcher.asked == [("stop", "worker-3/2"), ("release", "worker-3/2")]
+    assert (caught.value.status, caught.value.code) == (422, "NotYet")
+
+
+def test_a_machine_that_stopped_on_our_bug_says_so_and_refuses_more(
+    server: Server, uid: str
+) -> None:
+    server.tell("", MachineWedged(uid, "KeyError: 'x'"), by="engine")
+
+    status = server.client.get(f"{NAMESPACE}/hello")["status"]
+    with pytest.raises(ApiError) as caught:
+        server.client.call("POST", f"{NAMESPACE}/hello:cancel", body={})
+
+    assert isinstance(status, dict)
+    assert status["conditions"][-1] == {
+        "type": "Wedged",
+        "status": True,
+        "reason": "OurBug",
+        "message": "KeyError: 'x'",
+    }
+    assert (caught.value.status, caught.value.code) == (409, "Wedged")
+    assert server.client.get("/api/v1/cluster")["wedged"] == {uid: "KeyError: 'x'"}
