@@ -22,7 +22,8 @@ DESIGN = (
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 MENTION = re.compile(r"`((?:docs/)?[a-z-]+\.md)`")
 CASE_ROW = re.compile(r"^\| ([AC][0-9]+) \| (.*) \| ?(.*?) ?\|$")
-CASE = re.compile(r"\b([AC][0-9]{1,2})\b")
+CASE = re.compile(r"(?<![A-Za-z0-9])([AC][0-9]{1,2})(?![A-Za-z0-9])")
+CASES_OF_NAME = re.compile(r"\bdef test_((?:[ac][0-9]{1,2}_)+)")
 RANGE = re.compile(r"\b([AC])([0-9]{1,2}) to \1([0-9]{1,2})\b")
 UNSTYLED = re.compile(r"[^\w\- ]")
 
@@ -93,7 +94,8 @@ def numbers(text: str) -> Iterator[str]:
     for letter, first, last in RANGE.findall(text):
         for number in range(int(first), int(last) + 1):
             yield spelled(letter, number)
-    for found in CASE.findall(text):
+    named = "".join(CASES_OF_NAME.findall(text)).upper().split("_")
+    for found in (*CASE.findall(text), *filter(None, named)):
         yield spelled(found[0], int(found[1:]))
 
 
