@@ -44,7 +44,8 @@ class _Node:
         self.done = (0, 0)
         """Term and revision of the newest orders it has carried out."""
         self.listed: dict[AttemptId, NodeAttempt] = {}
-        self.has_reported = False
+        self.seen: set[AttemptId] = set()
+        """Listed once, and not released yet."""
         self.run: dict[AttemptId, NodeStart] = {}
         self.kill: dict[AttemptId, int] = {}
         """To the revision of the first orders that say so."""
@@ -66,6 +67,8 @@ class LocalLauncher:
         self._term = term
         self._revision = 0
         self._nodes: dict[str, _Node] = {}
+        self._cancelled: set[AttemptId] = set()
+        """Ended before they ever had a directory: nothing on the node would refuse a launch."""
         self._sink: Callable[[LauncherEvent], None] = lambda _event: None
 
     # The port.
@@ -79,7 +82,7 @@ class LocalLauncher:
     ) -> None:
         """Wish that an attempt's executor runs on a node; it is forked at most once."""
         one = self._node(node)
-        if attempt in one.kill or attempt in one.release:
+        if attempt in self._cancelled or attempt in one.kill or attempt in one.release:
             return
         one.run[attempt] = NodeStart(
             bootstrap=msgspec.json.encode(bootstrap),
@@ -120,7 +123,6 @@ class LocalLauncher:
         node.link = link
         node.boot_id = hello.boot_id
         node.done = (0, 0)
-        node.has_reported = False
 
     def disconnected(self, name: str, link: NodeLink) -> bool:
         """Note that a connection is gone; return whether the node is without one now."""
@@ -140,7 +142,7 @@ class LocalLauncher:
         node = self._node(name)
         node.done = (report.orders_term, report.orders_revision)
         node.listed = {one.attempt: one for one in report.attempts}
-        node.has_reported = True
+        node.seen.update(node.listed)
         for one in report.attempts:
             self._tell_listed(node, name, one)
         for attempt in set(node.told) - set(node.listed):
@@ -149,6 +151,9 @@ class LocalLauncher:
             for attempt, revision in list(wishes.items()):
                 if attempt not in node.listed and self._is_done(node, revision):
                     del wishes[attempt]
+                    if attempt not in node.seen:
+                        self._cancelled.add(attempt)
+                    node.seen.discard(attempt)
                     self._sink(AttemptVanished(attempt))
         node.reported.set()
         node.reported = anyio.Event()

@@ -1,6 +1,6 @@
 """A real `primusd node` for tests, with everything it forks ended at the end."""
 
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC240  a test may block its loop
+# ruff: noqa: ASYNC110, ASYNC240  a test may block its loop
 
 import os
 import signal
@@ -40,6 +40,11 @@ class NodeProcess:
 
     async def start(self) -> None:
         reports = len(self.head.node_reports.get("n1", []))
+        self.spawn()
+        await self.head.until(lambda: len(self.head.node_reports.get("n1", [])) > reports)
+
+    def spawn(self) -> None:
+        """Start it, and do not wait for its first word."""
         with (self.state / "node.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command("node", "--state-dir", str(self.state), *self.flags),
@@ -48,7 +53,6 @@ class NodeProcess:
                 stderr=log,
                 env={**os.environ, "PRIMUSD_CONFIG": ""},
             )
-        await self.head.until(lambda: len(self.head.node_reports.get("n1", [])) > reports)
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
