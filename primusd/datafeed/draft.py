@@ -1,5 +1,7 @@
 """A stream in the making: the changes of one event, with the counters that follow from them."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from primusd.datafeed import tasks
@@ -167,6 +169,17 @@ class StreamDraft:
         self.epochs[epoch.number] = EpochDraft(epoch)
         self._count_ended(epoch, -1)
         self.changes["ended"] = tuple(one for one in self.before.ended if one is not epoch)
+        never_seen = (n for n, state in epoch.units.items() if state.fresh == OPEN_END)
+        self.catch_up(epoch, never_seen)
+
+    def catch_up(self, epoch: EpochState, numbers: Iterable[int]) -> None:
+        """Give an epoch of earlier the sizes of units that nobody had opened then."""
+        for number in numbers:
+            state = epoch.units.get(number)
+            size = self.size(number)
+            if state is not None and size >= 0:
+                self.put_unit(epoch.number, number, tasks.clipped(state, size), OPEN_END)
+        self.move_on(self.epochs[epoch.number])
 
     def _count_ended(self, epoch: EpochState, sign: int) -> None:
         before = self.before

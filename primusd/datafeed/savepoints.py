@@ -2,9 +2,8 @@
 
 from msgspec.structs import replace
 
-from primusd.datafeed import tasks
 from primusd.datafeed.draft import StreamDraft
-from primusd.datafeed.model import OPEN_END, Savepoint, Stream, size_of
+from primusd.datafeed.model import Savepoint, Stream, size_of
 from primusd.errors import NotFoundError
 from primusd.job.machine import IGNORE_REASONS, At, Ignore
 
@@ -62,19 +61,9 @@ def restore(stream: Stream, name: str, at: At) -> Stream | Ignore:
         struck_due=(),
         split_due=(),
     )
-    return _with_sizes(after, found, at.at_ms)
-
-
-def _with_sizes(stream: Stream, found: Savepoint, at_ms: int) -> Stream:
-    """Return the restored stream with the sizes that were learned since."""
-    draft = StreamDraft(stream, at_ms)
+    draft = StreamDraft(after, at.at_ms)
     for epoch in found.epochs:
-        for number in found.unsized:
-            state = epoch.units.get(number)
-            size = draft.size(number)
-            if state is not None and size >= 0:
-                draft.put_unit(epoch.number, number, tasks.clipped(state, size), OPEN_END)
-        draft.move_on(draft.epochs[epoch.number])
+        draft.catch_up(epoch, found.unsized)
     return draft.result()
 
 
