@@ -3,8 +3,8 @@
 What such a trainer has taken is not told but seen: bytes written, less what the kernel still has in
 the pipe, less what may lie in the program's own buffer, rounded down to a record. The buffer's
 allowance falls away when the pipe is empty and the program waits in a read of it: then it has used
-all. Where the kernel does not show that, the allowance runs out over twice the time that the
-program needed for as many bytes before.
+all. A program that polls is taken to have used all once no thread of it has run for half a minute,
+one that is busy for ever with something else after ten minutes, so that the stream can end.
 
 End of file means that the stream is finished, and nothing else; a stop never closes the pipe.
 """
@@ -17,7 +17,7 @@ import termios
 
 from primusd.datafeed.desk import Desk
 from primusd.datafeed.formats.base import PipeBlock
-from primusd.datafeed.pipe_reader import is_waiting_for_input
+from primusd.datafeed.pipe_reader import activity, is_waiting_for_input
 from primusd.datafeed.reader import Gap, StreamReader
 
 PIPE_BYTES = 1 << 20
@@ -25,7 +25,8 @@ CHILD_BUFFER_BYTES = 1 << 20
 SPLICE_BYTES = 1 << 20
 LOOK_FIRST_S = 0.002
 LOOK_EVERY_S = 0.05
-ALLOWANCE_MIN_S = 1.0
+QUIET_S = 30.0
+QUIET_LOOK_S = 0.5
 ALLOWANCE_MAX_S = 600.0
 
 
@@ -46,7 +47,9 @@ class PipeDelivery:
         self._poll.register(self._write_end, select.POLLOUT)
         self._poll.register(self._wake, select.POLLIN)
         self._pid = 0
-        self._began_at = 0.0
+        self._activity = -1
+        self._active_at = 0.0
+        self._looked_at = 0.0
         self._written = 0
         self._wrote_at = 0.0
         self._consumed = 0
@@ -63,7 +66,7 @@ class PipeDelivery:
     def started(self, pid: int) -> None:
         """Note the trainer; with the lock held."""
         self._pid = pid
-        self._began_at = self._wrote_at = self._desk.clock()
+        self._wrote_at = self._active_at = self._desk.clock()
         self._reader.state.is_open = True
         self._reader.state.is_urgent = True
 
@@ -121,9 +124,18 @@ class PipeDelivery:
             return CHILD_BUFFER_BYTES
         if is_waiting_for_input(self._pid, self._inode):
             return 0
-        rate = consumed / max(now - self._began_at, LOOK_EVERY_S)
-        needed_s = min(max(2 * CHILD_BUFFER_BYTES / max(rate, 1), ALLOWANCE_MIN_S), ALLOWANCE_MAX_S)
-        return CHILD_BUFFER_BYTES if now - self._wrote_at < needed_s else 0
+        is_quiet = self._is_quiet(now) or now - self._wrote_at > ALLOWANCE_MAX_S
+        return 0 if is_quiet else CHILD_BUFFER_BYTES
+
+    def _is_quiet(self, now: float) -> bool:
+        """Return whether nothing of the trainer has run for a while."""
+        if now - self._looked_at >= QUIET_LOOK_S:
+            self._looked_at = now
+            found = activity(self._pid)
+            if found != self._activity or now - self._wrote_at < QUIET_LOOK_S:
+                self._activity = found
+                self._active_at = now
+        return now - self._active_at > QUIET_S
 
     # The thread.
 

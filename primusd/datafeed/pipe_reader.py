@@ -1,4 +1,4 @@
-"""Evidence that a trainer has used all it read from a pipe: it stands in a read of that pipe."""
+"""Evidence of whether a trainer has used all that it read from a pipe (proc(5))."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +18,24 @@ def is_waiting_for_input(pid: int, pipe_inode: int) -> bool:
     """
     name = f"pipe:[{pipe_inode}]"
     return any(_reads(process, name) for process in _tree(pid))
+
+
+def activity(pid: int) -> int:
+    """Return how often threads of a process and of those it started were put on and off a core.
+
+    While it stands still, the whole tree only waits.
+    """
+    total = 0
+    for process in _tree(pid):
+        for task in _tasks(process):
+            try:
+                status = (PROC / f"{process}/task/{task}/status").read_text()
+            except OSError:
+                continue
+            total += sum(
+                int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line
+            )
+    return total
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.grantor import Grantor, Open
+from primusd.datafeed import pipe
 from primusd.datafeed.pipe import CHILD_BUFFER_BYTES
-from primusd.datafeed.pipe_reader import is_waiting_for_input
+from primusd.datafeed.pipe_reader import activity, is_waiting_for_input
 from tests.edges.fed_trainer import fed, stdin_plan, units_of, until
 
 READ_ONE_LINE_AND_STOP = ["sh", "-c", "read line; echo $line; kill -STOP $$"]
@@ -220,6 +221,88 @@ def test_a_busy_program_is_not_taken_to_have_used_what_it_read(tmp_path: Path) -
             return lease.position
 
     assert anyio.run(main) == 0
+
+
+SLOW = """
+    import sys, time
+    for line in sys.stdin:
+        print(line[:9], flush=True)
+        time.sleep(0.05)
+"""
+
+
+def test_a_slow_program_that_is_killed_loses_no_row_of_its_buffer(tmp_path: Path) -> None:
+    """It read all 40 rows at once and sleeps in each: neither sleep nor work is a wish for more."""
+    write_lines(tmp_path / "a.txt", 40)
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    async def main() -> tuple[list[str], list[str]]:
+        async with fed(grantor, stdin_plan(), name="a") as one:
+            process = one.start_script(SLOW)
+            assert process.stdout is not None
+            first = [
+                (await anyio.to_thread.run_sync(process.stdout.readline)).decode().strip()
+                for _ in range(8)
+            ]
+            process.kill()
+            process.communicate()
+            one.end(process)
+        async with fed(grantor, stdin_plan(), name="b") as one:
+            return first, (await one.finish(one.start(["cut", "-c", "1-9"]))).splitlines()
+
+    first, second = anyio.run(main)
+
+    assert len(first) == 8
+    assert set(first) | set(second) == {f"{n:09d}" for n in range(40)}
+
+
+POLLS = """
+    import os, selectors
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    os.set_blocking(0, False)
+    total = 0
+    while selector.select():
+        data = os.read(0, 100)
+        if not data:
+            break
+        total += len(data)
+    print(total)
+"""
+
+
+def test_a_program_that_polls_gets_its_end_once_it_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "QUIET_S", 0.2)
+    monkeypatch.setattr(pipe, "QUIET_LOOK_S", 0.05)
+    data = write_lines(tmp_path / "a.txt", 40)
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    async def main() -> str:
+        async with fed(grantor, stdin_plan()) as one:
+            return await one.finish(one.start_script(POLLS))
+
+    assert anyio.run(main).strip() == str(len(data))
+    assert grantor.is_done
+
+
+def test_activity_stands_still_while_a_program_waits_and_grows_while_it_works() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x\n")
+        process.stdin.flush()
+        process.stdout.read(2)
+        anyio.run(until, lambda: activity(process.pid) == activity(process.pid))
+        before = activity(process.pid)
+
+        process.stdin.write(b"y\n")
+        process.stdin.flush()
+        process.stdout.read(2)
+
+        assert activity(process.pid) > before > 0
+        process.stdin.close()
 
 
 def test_waiting_in_a_read_of_the_pipe_is_seen_also_below_a_shell(tmp_path: Path) -> None:
