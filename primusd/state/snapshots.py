@@ -25,6 +25,9 @@ SNAPSHOT_BYTES_PER_TURN = 1 << 20
 """What one turn of the loop encodes and writes at most, but for a single larger machine."""
 
 
+_WORD = (1 << 64) - 1
+
+
 class _AdmissionPart(Struct, frozen=True, array_like=True):
     schema: int
     admission: Admission
@@ -39,6 +42,9 @@ class _JobPart(Struct, frozen=True, array_like=True):
 class _ChunkPart(Struct, frozen=True, array_like=True):
     schema: int
     chunk: Chunk
+    """With its bits left out: they are more than msgpack's integers hold."""
+    wanted_low: int
+    wanted_high: int
 
 
 class _StreamPart(Struct, frozen=True, array_like=True):
@@ -78,8 +84,18 @@ def _encode_job(machine: str, job: Job, before: Job | None) -> Iterator[tuple[st
             is_same = number < len(old) and old[number] is chunk
             yield (
                 f"{machine}#{name}/{number}",
-                None if is_same else _encode(_ChunkPart(SCHEMA, chunk)),
+                None if is_same else _encode(_chunk_part(chunk)),
             )
+
+
+def _chunk_part(chunk: Chunk) -> _ChunkPart:
+    low, high = chunk.wanted & _WORD, chunk.wanted >> 64
+    return _ChunkPart(SCHEMA, replace(chunk, wanted=0), low, high)
+
+
+def _decode_chunk(body: bytes) -> Chunk:
+    part = msgspec.msgpack.decode(body, type=_ChunkPart)
+    return replace(part.chunk, wanted=part.wanted_high << 64 | part.wanted_low)
 
 
 def _encode_stream(
@@ -121,9 +137,8 @@ def _decode_job(state: bytes, parts: Mapping[str, bytes]) -> Job:
     job = msgspec.msgpack.decode(state, type=_JobPart).job
     roles = {}
     for name, role in job.roles.items():
-        bodies = _numbered(parts, f"{name}/")
-        chunks = (msgspec.msgpack.decode(body, type=_ChunkPart).chunk for body in bodies)
-        roles[name] = replace(role, chunks=tuple(chunks))
+        chunks = tuple(_decode_chunk(body) for body in _numbered(parts, f"{name}/"))
+        roles[name] = replace(role, chunks=chunks)
     return replace(job, roles=roles)
 
 
