@@ -89,6 +89,7 @@ class Progress:
             phase=escape(phase),
             total=None if done is None else STEPS,
             completed=int((done or 0) * STEPS),
+            refresh=True,
         )
 
 

@@ -76,33 +76,24 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_and_tabbed_in_a_pipe(
 
 
 def test_waiting_shows_a_bar_on_a_terminal_and_leaves_the_verdict(server: Server) -> None:
-    uid = str(server.submit()["uid"])
+    job = server.folder / "job.yaml"
+    job.write_text("name: hello\nroles: {worker: {command: [sleep, '1']}}\n")
 
     def play() -> None:
+        server.until(lambda: bool(server.open_watches))
+        uid = server.world.admission.names["default", "hello"]
         server.run_job(uid)
         server.end_attempts(uid)
 
-    trainer = threading.Timer(0.7, play)
-    trainer.start()
-    job = server.folder / "second.yaml"
-    job.write_text("name: second\nroles: {worker: {command: [sleep, '1']}}\n")
-    waiting = threading.Timer(1.0, lambda: end_second(server))
-    waiting.start()
+    edges = threading.Thread(target=play)
+    edges.start()
     shown = on_terminal(server, "submit", str(job), "--wait")
-    trainer.join()
-    waiting.join()
+    edges.join()
 
+    assert shown.startswith("hello submitted")
     assert "Starting" in shown
     assert "━" in shown
-    assert "second" in shown.splitlines()[0]
-    assert re.search(r"second .*Succeeded.*: 1 worker completed", shown)
-
-
-def end_second(server: Server) -> None:
-    server.until(lambda: ("default", "second") in server.world.admission.names)
-    uid = server.world.admission.names["default", "second"]
-    server.run_job(uid)
-    server.end_attempts(uid)
+    assert re.search(r"hello .*Succeeded.*: 1 worker completed", shown)
 
 
 def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_end_it(server: Server) -> None:
