@@ -91,12 +91,10 @@ def middle(
     kept = rest * per_s // (per_s + other_per_s) if per_s and other_per_s else rest // 2
     at = position + max(1, min(rest - 1, kept))
     inner = [one for one in cuts if position < one < hi]
-    if inner:
-        near = min(inner, key=lambda one: abs(one - at))
-        if rest // 8 <= near - position <= rest - rest // 8 or rest_ms < GRANULE_MS:
-            return near
-    if cuts and 0 <= rest_ms < GRANULE_MS:
-        return -1
+    near = min(inner, key=lambda one: abs(one - at), default=-1)
+    is_fair = near >= 0 and rest // 8 <= near - position <= rest - rest // 8
+    if is_fair or (cuts and 0 <= rest_ms < GRANULE_MS):
+        return near
     return at if position < at < hi else -1
 
 

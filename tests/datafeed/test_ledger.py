@@ -10,6 +10,7 @@ from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job.commands import ListUnits
 from primusd.job.events import ReaderSettled, StreamFailed, StreamFinished, StreamReopened
+from primusd.state.snapshots import decode_machine, encode_parts
 from tests.datafeed.ledger_driver import (
     JOB,
     Driver,
@@ -910,3 +911,27 @@ def test_events_before_the_stream_was_declared_are_refused() -> None:
 
     with pytest.raises(PhaseConflictError):
         driver.propose(ev.BeatReceived(attempt_id(0), "a", FeedReport("clicks", (), 1)))
+
+
+# As the daemon keeps it.
+
+
+def test_a_stream_comes_back_from_its_snapshot_as_it_was() -> None:
+    driver = Driver(stream_spec(on_bad="deadLetter", bad_rows=-1, epochs=2))
+    readers = [driver.open(index) for index in range(3)]
+    driver.list_all([text_unit(100), rows_unit(), text_unit(9)])
+    for reader in readers:
+        reader.beat(2)
+        reader.take(5)
+        reader.beat(2)
+    driver.propose(ev.SavepointRequested("s"))
+    driver.propose(ev.TaskSkipRequested(0, 2, 8, "test"))
+    key = f"{JOB}/clicks"
+
+    parts = {
+        name.partition("#")[2]: body
+        for name, body in encode_parts(key, driver.now)
+        if body is not None
+    }
+
+    assert decode_machine(key, parts) == driver.now
