@@ -28,6 +28,7 @@ class Chief:
         self._lock = threading.Lock()
         self._weights = initial_weights()
         self._adam = Adam(SIZE)
+        self._rows = 0
         self._done: set[int] = set()
         self._joined: dict[int, int] = {}
         self.all_done = threading.Event()
@@ -54,6 +55,7 @@ class Chief:
                 say(f"worker-{index} joins", self._adam.steps)
             else:
                 self._adam.step(self._weights, np.frombuffer(body, np.float32))
+                self._rows += int(str(header["rows"]))
                 if self._adam.steps % SAY_EVERY_STEPS == 0:
                     say("trained", self._adam.steps)
                     primus.report(step=self._adam.steps)
@@ -74,7 +76,7 @@ class Chief:
         label = label[np.isfinite(delay) & np.isfinite(label)]
         error = np.abs(predict(self._weights, inputs) - label).mean()
         naive = np.abs(np.median(label) - label).mean()
-        return {"error": float(error), "naive": float(naive), "steps": self._adam.steps}
+        return {"error": float(error), "naive": float(naive), "rows": self._rows}
 
 
 def main() -> None:

@@ -30,9 +30,9 @@ def connect_to_chief() -> socket.socket:
     raise SystemExit("the chief does not answer")
 
 
-def ask(link: socket.socket, says: str, body: bytes = b"") -> np.ndarray:
+def ask(link: socket.socket, says: str, body: bytes = b"", rows: int = 0) -> np.ndarray:
     """Tell the chief something and return the newest weights."""
-    send(link, {"says": says, "worker": int(os.environ["PRIMUS_INDEX"])}, body)
+    send(link, {"says": says, "worker": int(os.environ["PRIMUS_INDEX"]), "rows": rows}, body)
     answer = receive(link)
     if answer is None:
         raise SystemExit("the chief is gone")
@@ -45,7 +45,8 @@ def main() -> None:
     weights = ask(link, "join")
     for batch in primus.dataset(batch_rows=BATCH_ROWS):
         inputs, labels = features(batch)
-        weights = ask(link, "gradient", gradient(weights, inputs, labels).tobytes())
+        slope = gradient(weights, inputs, labels)
+        weights = ask(link, "gradient", slope.tobytes(), rows=len(batch["month"]))
     ask(link, "done")
 
 
