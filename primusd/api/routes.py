@@ -97,7 +97,7 @@ _CLUSTER = (
     Route("GET", "/webapps/primus/status.json", cluster.original_status,
           "A job's status in the original's shape.", query=("job",)),
 )  # fmt: skip
-_LATER = (
+LATER_PATHS = (
     ("POST", f"{ONE}:suspend", "suspending a job"),
     ("POST", f"{ONE}:resume", "resuming a job"),
     ("POST", f"{ONE}:scale", "changing the number of replicas"),
@@ -120,6 +120,6 @@ ROUTES = (
     *_CLUSTER,
     *(
         Route(method, path, jobs.not_yet(what), f"Not yet: {what}.")
-        for method, path, what in _LATER
+        for method, path, what in LATER_PATHS
     ),
 )

@@ -10,7 +10,8 @@ import pytest
 
 from primusd.api.openapi import describe
 from primusd.api.problems import ProblemDocument
-from primusd.api.routes import ROUTES
+from primusd.api.routes import LATER_PATHS, ROUTES
+from primusd.ctl.main import LATER, VERBS
 from primusd.views import cluster_documents, documents, feed_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "api-documents.md"
@@ -91,3 +92,19 @@ def test_every_path_of_the_table_is_served() -> None:
     for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json"):
         assert f"`{path}`" in page or path in page
         assert path in served
+
+
+def test_every_verb_of_primusctl_has_its_row() -> None:
+    page = (PAGE.parent / "api-cli.md").read_text(encoding="utf-8")
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    named = {word for line in table for word in re.findall(r"`([a-z]+)[` ]", line)}
+
+    assert set(VERBS) | LATER <= named
+
+
+def test_every_path_that_answers_not_yet_belongs_to_a_later_part_of_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    for _, path, _ in LATER_PATHS:
+        last = re.split(r"[:/]", path.replace("}", ""))[-1]
+        assert last in page, path
