@@ -105,6 +105,13 @@ async def until_file(path: Path) -> str:
     return path.read_text(errors="replace")
 
 
+async def until_lines(path: Path, count: int) -> None:
+    """Wait until a file has so many lines."""
+    with anyio.fail_after(END_S):
+        while not path.exists() or path.read_text(errors="replace").count("\n") < count:
+            await anyio.sleep(0.01)
+
+
 def pids_with(text: str) -> list[int]:
     """Return the live processes that have a text in their environment or command line."""
     found = []

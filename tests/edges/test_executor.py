@@ -19,10 +19,12 @@ from tests.edges.node_process import (
     NodeProcess,
     is_alive,
     pids_with,
+    running_node,
     until_dead,
     until_file,
+    until_lines,
 )
-from tests.edges.scripted_head import attempt_id, launch_order, shell
+from tests.edges.scripted_head import Executor, attempt_id, launch_order, shell
 
 pytestmark = pytest.mark.anyio
 
@@ -286,23 +288,25 @@ async def test_a_value_that_cannot_be_passed_goes_to_a_file(node: NodeProcess) -
 
 @pytest.mark.parametrize("kind", ["file", "port"])
 async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
-    port = 23_050
-    program = (
-        f"import socket, time; open('up', 'w'); s = socket.socket(); s.bind(('', {port}));"
-        "s.listen(); time.sleep(600)"
-    )
     probe = Probe(kind, {"file": "up", "port": "main"}[kind], 20)
-    order = launch_order(
-        sys.executable, "-I", "-S", "-c", program, ports=(("main", port),), ready=probe
-    )
+    order = launch_order("sleep", "600", ports=(("main", 23_050),), ready=probe)
     executor = await node.head.launch(attempt_id(), order)
+    await node.head.until(lambda: executor.newest and executor.newest.trainer)
+    await node.head.until_reports(2)
+    assert not is_ready(executor)
 
-    await node.head.until(
-        lambda: executor.newest and executor.newest.trainer and executor.newest.trainer.ready
-    )
+    with socket.socket() as listener:
+        if kind == "port":
+            listener.bind(("127.0.0.1", 23_050))
+            listener.listen()
+        else:
+            (node.directory(attempt_id()).replica_work / "up").touch()
+        await node.head.until(lambda: is_ready(executor))
 
-    first = next(report.trainer for report in executor.reports if report.trainer is not None)
-    assert not first.ready
+
+def is_ready(executor: Executor) -> bool:
+    report = executor.newest
+    return report is not None and report.trainer is not None and report.trainer.ready
 
 
 async def test_the_trainer_sees_who_it_is_and_its_parent_is_its_executor(
@@ -389,6 +393,33 @@ async def test_logs_of_every_attempt_outlive_their_release_c72(node: NodeProcess
         "stdout.index",
         "stdout.log",
     ]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+async def test_trainers_of_a_root_node_run_as_the_user_that_was_named(tmp_path: Path) -> None:
+    configured = tmp_path / "primusd.toml"
+    configured.write_text('[launchers.local]\nuser = "nobody"\n')
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    async with running_node(tmp_path, "--config", str(configured)) as node:
+        file = node.head.ship(b"shipped", "folder/file")
+        line = "id -un; id -gn; echo mine >> folder/file; echo $HOME; touch $TMPDIR/x"
+        python = "import os, socket as s; s.socket(s.AF_UNIX).connect(os.environ['PRIMUS_SOCKET'])"
+        line += f'; python3 -I -S -c "{python}"; sleep 600'
+        executor = await node.head.launch(attempt_id(), launch_order(*shell(line), files=(file,)))
+        await until_lines(node.directory(attempt_id()).path / "stdout.log", 3)
+        trainer = executor.newest and executor.newest.trainer
+        assert trainer
+        os.kill(executor.hellos[0].pid, signal.SIGKILL)
+        await until_dead(trainer.pid)
+
+        user, group, home = node.text(attempt_id()).splitlines()
+        assert (user, group) == ("nobody", "nogroup")
+        assert home == "/nonexistent"
+        assert node.text(attempt_id(), "stderr.log") == ""
+        work = node.directory(attempt_id()).replica_work
+        assert (work / "folder" / "file").read_text() == "shippedmine\n"
 
 
 @pytest.mark.root
