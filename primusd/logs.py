@@ -47,6 +47,7 @@ EVENTS: frozenset[str] = frozenset(
         "launch.failed",
         "listener.port_taken",
         "listing.failed",
+        "logs.removed",
         "message.undecodable",
         "node.adopted",
         "node.connected",

@@ -14,7 +14,7 @@ from msgspec import Struct
 import primusd
 from primusd import logs
 from primusd.config import load
-from primusd.config.settings import LocalLauncher
+from primusd.config.settings import LocalLauncher, Logs
 from primusd.config.values import Cores, Gpus, PortRange, Rule, SettingError, Size, read_value
 from primusd.errors import ConfigError
 from primusd.executor.preparing import host_name
@@ -36,6 +36,7 @@ from primusd.node.host import (
     usage,
 )
 from primusd.node.protocol import NodeHello
+from primusd.node.retention import keep_within
 from primusd.node.talk import Sample, Talk
 from primusd.node.zygote import Zygote, start_zygote
 
@@ -56,6 +57,7 @@ class Settings(Struct, frozen=True):
     name: str
     """"" = as the bootstrap file says."""
     local: LocalLauncher
+    logs: Logs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,6 +107,7 @@ def read_settings(argv: list[str] | None) -> Settings:
         bootstrap=(options.bootstrap or state / BOOTSTRAP_FILE).absolute(),
         name=options.name,
         local=_overridden(loaded.config.launchers.local, options),
+        logs=loaded.config.logs,
     )
 
 
@@ -153,6 +156,7 @@ async def _live(settings: Settings, zygote: Zygote) -> bool:
         talk = Talk(bootstrap, hello, attempts)
         tasks.start_soon(talk.run)
         tasks.start_soon(_sample, talk, settings.state)
+        tasks.start_soon(keep_within, settings.state, settings.logs)
         wants_exec = await _until_told(attempts)
         tasks.cancel_scope.cancel()
     return wants_exec
