@@ -10,6 +10,7 @@ from primusd.errors import NotYetError, Problem, SpecError, TooManyRequestsError
 from primusd.job import fitting
 from primusd.job.admission_events import RoleDemand
 from primusd.job.ids import Span
+from primusd.job.phases import DemandPhase
 from primusd.job.spec import JobSpec, ShippedSpec
 from primusd.jobfile import ParseContext, Parsed, parse
 from primusd.views.blobs import blob_path
@@ -68,6 +69,13 @@ def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> 
         raise TooManyRequestsError(
             f"{live} jobs live already, limits.jobs_live is {config.limits.jobs_live}",
             hint="wait until some have ended",
+        )
+    demands = context.engine.world.admission.demands.values()
+    waiting = sum(demand.phase is DemandPhase.WAITING for demand in demands)
+    if waiting >= config.limits.queue:
+        raise TooManyRequestsError(
+            f"{waiting} jobs wait already, limits.queue is {config.limits.queue}",
+            hint="wait until some have begun",
         )
     problems = [
         *_too_many_replicas(spec, config.limits.replicas_per_job),

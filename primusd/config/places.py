@@ -29,11 +29,6 @@ def directories_of(
     return Directories(config=usual.config, state=state or usual.state, run=run or usual.run)
 
 
-def secrets_directory(directories: Directories) -> Path:
-    """Return where secrets are looked for when the file does not say."""
-    return directories.config / "secrets"
-
-
 def _of_user(environ: Mapping[str, str], uid: int) -> Directories:
     home = Path(environ.get("HOME") or _home(uid))
     config = _absolute(environ, "XDG_CONFIG_HOME") or home / ".config"

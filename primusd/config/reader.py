@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from primusd.config.contradictions import contradictions
-from primusd.config.places import CONFIG_FILE, directories_of, secrets_directory
+from primusd.config.places import CONFIG_FILE, directories_of
 from primusd.config.schema import Setting, SettingPath, section_of
 from primusd.config.settings import Config, Directories, Loaded, Queue
 from primusd.config.show import UNKNOWN
@@ -279,15 +279,13 @@ def _unreadable(file: Path | None, why: str) -> ConfigError:
 
 def _filled(config: Config, directories: Directories) -> Config:
     """Return the configuration with the defaults that depend on the host or on other settings."""
-    listen, store, secrets = config.listen, config.store, config.secrets
+    listen, store = config.listen, config.store
     if not listen.socket:
         listen = replace(listen, socket=str(directories.run / "primusd.sock"))
     if store.ack_linger_ms is None:
         store = replace(store, ack_linger_ms=ACK_LINGER_MS[store.kind])
-    if not secrets.dir:
-        secrets = replace(secrets, dir=str(secrets_directory(directories)))
     member = config.member or socket.gethostname()
-    return replace(config, member=member, listen=listen, store=store, secrets=secrets)
+    return replace(config, member=member, listen=listen, store=store)
 
 
 def _raise(reading: _Reading) -> None:

@@ -59,7 +59,7 @@ class Listen(Struct, frozen=True):
     tls_cert: Annotated[str, AbsolutePath()] = ""
     tls_key: Annotated[str, AbsolutePath()] = ""
     client_ca: Annotated[str, AbsolutePath()] = ""
-    connections_max: Annotated[int, Integer(10, 1_000_000)] = 20_000
+    connections_max: Annotated[int, Integer(10, 1_000_000), NotYet()] = 20_000
     body_bytes_max: Annotated[int, Size(64 << 10, 256 * _MIB, key="body_max")] = 4 * _MIB
 
 
@@ -102,7 +102,7 @@ class Blobs(Struct, frozen=True):
 
     url: Annotated[str, Text(), NotYet()] = ""
     """"" is `<state>/blobs`."""
-    bytes_max: Annotated[int, Size(_MIB, 1 << 50)] = 20 * _GIB
+    bytes_max: Annotated[int, Size(_MIB, 1 << 50), NotYet()] = 20 * _GIB
     file_bytes_max: Annotated[int, Size(_MIB, 1 << 50, key="file_max")] = 2 * _GIB
 
 
@@ -200,8 +200,8 @@ class Queue(Struct, frozen=True):
 class Secrets(Struct, frozen=True):
     """Where the values are that a job names in `secrets`."""
 
-    dir: Annotated[str, AbsolutePath()] = ""
-    """Filled with the default of `docs/config.md` §3 when it was not given."""
+    dir: Annotated[str, AbsolutePath(), NotYet()] = ""
+    """"" is /etc/primus/secrets, or secrets beside a plain user's configuration file."""
 
 
 class Config(Struct, frozen=True):

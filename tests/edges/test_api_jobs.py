@@ -496,3 +496,21 @@ def test_nodes_are_cordoned_and_uncordoned(server: Server) -> None:
     assert waiting["message"] == "none of 1 nodes is ready (cordoned)"
     assert status_of(server)["phase"] == "Starting"
     assert refused(server, "POST", "/api/v1/nodes/n9:cordon", body={}).status == 404
+
+
+def test_jobs_beyond_the_limits_are_told_to_come_again(tmp_path: Path) -> None:
+    """Without a node every job waits: the queue is full before the live ones are too many."""
+    limits = replace(Config().limits, queue=2, jobs_live=3)
+    with serve(tmp_path, replace(Config(), limits=limits)) as server:
+        full = {"roles": {"worker": {"command": ["true"], "resources": {"cpu": 1}}}}
+        for name in ("a", "b"):
+            body = job_file(name=name, **full)
+            server.client.call("POST", NAMESPACE, query={"waitForNodes": "1"}, body=body)
+
+        error = refused(
+            server, "POST", NAMESPACE, query={"waitForNodes": "1"}, body=job_file(name="c", **full)
+        )
+
+        assert (error.status, error.code) == (429, "TooManyRequests")
+        assert "2 jobs wait already, limits.queue is 2" in error.message
+        assert len(server.world.jobs) == 2

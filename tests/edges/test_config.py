@@ -1,6 +1,7 @@
 """The configuration: defaults, precedence, bounds, and every fault told at once with its place."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -63,7 +64,6 @@ def test_without_any_file_everything_has_its_default() -> None:
     assert found.config.listen.socket == "/nonexistent/.local/state/primusd/run/primusd.sock"
     assert found.config.store.ack_linger_ms == 0
     assert found.config.member == os.uname().nodename
-    assert found.config.secrets.dir == "/nonexistent/.config/primus/secrets"
 
 
 @pytest.mark.parametrize(
@@ -469,6 +469,35 @@ def missing_keys(section: Struct, table: Mapping[str, object], prefix: str) -> l
         assert isinstance(inner, dict)
         missing += missing_keys(getattr(section, name), inner, f"{prefix}{name}.")
     return missing
+
+
+def unread(section: Struct, path: tuple[str, ...], source: str) -> list[str]:
+    """Return the settings that no module reads, by the name of their section and their own."""
+    found = section_of(type(section))
+    names = [
+        ".".join((*path, setting.key))
+        for setting in found.settings
+        if setting.not_yet is None or setting.not_yet.words
+        if not re.search(rf"\b{path[-1]}\.{setting.field}\b", source)
+    ]
+    for name in found.tables:
+        names += unread(getattr(section, name), (*path, name), source)
+    return names
+
+
+def test_every_setting_has_an_effect_or_is_refused() -> None:
+    """What belongs to a store or a launcher that has to come is refused with its choice."""
+    package = Path(__file__).parents[2] / "primusd"
+    source = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in package.rglob("*.py")
+        if package / "config" not in path.parents
+    )
+
+    later = ("config.store.etcd.", "config.launchers.kubernetes.", "config.launchers.yarn.")
+    found = unread(Config(), ("config",), source)
+
+    assert [name for name in found if not name.startswith(later)] == []
 
 
 def test_defaults_lie_within_their_own_bounds(tmp_path: Path) -> None:
