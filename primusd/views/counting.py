@@ -16,6 +16,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     registered: int
     running: int
     ready: int
+    stopping: int
     completed: int
     failed: int
     retired: int
@@ -32,6 +33,7 @@ def count_role(role: RoleState) -> Counts:
         registered=counts[Count.REGISTERED] + counts[Count.STARTING] + counts[Count.RUNNING],
         running=counts[Count.RUNNING],
         ready=counts[Count.READY],
+        stopping=counts[Count.STOPPING],
         completed=counts[Count.COMPLETED],
         failed=counts[Count.FAILED],
         retired=counts[Count.RETIRED],

@@ -197,8 +197,7 @@ def _gate(job: Job) -> documents.Condition:
 
 def _restarting(job: Job, counts: Mapping[str, Counts]) -> documents.Condition:
     delayed = sum(one.delayed for one in counts.values())
-    since = _restart_stops(job) if not delayed else iter(())
-    is_stopping = next(since, None) is not None
+    is_stopping = any(one.stopping for one in counts.values()) and any(_restart_stops(job))
     if job.is_final or not (delayed or is_stopping):
         return documents.Condition(type="Restarting", status=False)
     return documents.Condition(

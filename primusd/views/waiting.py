@@ -5,21 +5,53 @@ Order, free room and what could never fit are asked of the functions that grant 
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from msgspec import Struct
 
 from primusd.core import World
 from primusd.job import fitting
 from primusd.job.admission_model import Admission, Demand
+from primusd.job.counts import Count
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
 from primusd.units import format_bytes
+from primusd.views.counting import count_role
 from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
 
 NAMED_MAX = 3
+_STEPS: tuple[
+    tuple[str, tuple[str, str], tuple[Count, ...], frozenset[AttemptPhase | None]], ...
+] = (
+    (
+        "WaitingForPlacement",
+        ("is not placed yet", "are not placed yet"),
+        (Count.WAITING, Count.REQUESTED),
+        frozenset({None, AttemptPhase.REQUESTED}),
+    ),
+    (
+        "WaitingForRegistration",
+        ("has not registered yet", "have not registered yet"),
+        (Count.LAUNCHED,),
+        frozenset({AttemptPhase.LAUNCHED}),
+    ),
+    (
+        "WaitingForReady",
+        ("fetches its files", "fetch their files"),
+        (Count.REGISTERED,),
+        frozenset({AttemptPhase.REGISTERED}),
+    ),
+    (
+        "WaitingForRole",
+        ("waits for the others of its gang", "wait for the rest of their gang"),
+        (Count.OPENABLE,),
+        frozenset({AttemptPhase.REGISTERED}),
+    ),
+)
+"""Reason, words for one and for several, what counts, and how one is told, from first to last."""
 
 
 class Waiting(Struct, frozen=True):
@@ -126,6 +158,7 @@ def _delayed(job: Job, *, at_ms: int) -> Waiting | None:
     delayed = [
         (max(replica.not_before_ms, role.not_before_ms), role.name, replica)
         for role in job.roles.values()
+        if count_role(role).delayed
         for replica in replicas_of(role)
         if replica.phase is ReplicaPhase.DELAYED
     ]
@@ -157,23 +190,55 @@ def _paused(job: Job, world: World) -> Waiting | None:
 
 def _on_the_way(job: Job) -> Waiting | None:
     """Return the step at which a start stands: the earliest one that some replica is still at."""
-    steps: dict[str, list[str]] = {}
-    for name, replica in _all(job):
-        step = _step(replica)
-        if step:
-            steps.setdefault(step, []).append(name)
-    for reason, words in (
-        ("WaitingForPlacement", ("is not placed yet", "are not placed yet")),
-        ("WaitingForRegistration", ("has not registered yet", "have not registered yet")),
-        ("WaitingForReady", ("fetches its files", "fetch their files")),
-        ("WaitingForRole", ("waits for the others of its gang", "wait for the rest of their gang")),
-    ):
-        names = steps.get(reason, [])
-        if names:
-            shown = ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")
-            message = f"{_counted(len(names), words)} ({shown})"
-            return Waiting(reason, message, {"replicas": len(names)})
+    for reason, words, counts, phases in _STEPS:
+        count = sum(sum(role.counts[one] for one in counts) for role in job.roles.values())
+        count -= _holding_count(job) if reason == "WaitingForReady" else 0
+        if count > 0:
+            return _at_step(job, reason, words, count, phases)
     return None
+
+
+def _holding_count(job: Job) -> int:
+    """Return how many replicas are registered and hold: they wait for others, not for files."""
+    return sum(role.counts[Count.OPENABLE] for role in job.roles.values())
+
+
+def _at_step(
+    job: Job,
+    reason: str,
+    words: tuple[str, str],
+    count: int,
+    phases: frozenset[AttemptPhase | None],
+) -> Waiting:
+    wants_holding = reason == "WaitingForRole"
+    there = (
+        (name, replica)
+        for name, replica in _all(job)
+        if (phase := _phase(replica)) in phases
+        and (phase is not AttemptPhase.REGISTERED or _is_holding(replica) is wants_holding)
+    )
+    found = list(islice(there, NAMED_MAX))
+    shown = ", ".join(name for name, _ in found) + (", …" if count > len(found) else "")
+    message = f"{_counted(count, words)} ({shown})"
+    first = found[0][1].newest if found else None
+    if first is not None and first.waiting_for:
+        return Waiting(
+            "WaitingForPlacement", f"{message}: {first.waiting_for}", {"replicas": count}
+        )
+    return Waiting(reason, message, {"replicas": count})
+
+
+def _is_holding(replica: Replica) -> bool:
+    return replica.newest is not None and replica.newest.is_holding
+
+
+def _phase(replica: Replica) -> AttemptPhase | None:
+    """Return the phase of the newest attempt of an active replica; None: it waits for a slot."""
+    if replica.phase is ReplicaPhase.WAITING:
+        return None
+    if replica.phase is not ReplicaPhase.ACTIVE or replica.newest is None:
+        return AttemptPhase.GONE
+    return replica.newest.phase
 
 
 def _counted(count: int, words: tuple[str, str]) -> str:
@@ -184,20 +249,3 @@ def _all(job: Job) -> Iterator[tuple[str, Replica]]:
     for role in job.roles.values():
         for replica in replicas_of(role):
             yield replica_name(role.name, replica.index), replica
-
-
-def _step(replica: Replica) -> str:
-    if replica.phase is ReplicaPhase.WAITING:
-        return "WaitingForPlacement"
-    newest = replica.newest
-    if replica.phase is not ReplicaPhase.ACTIVE or newest is None:
-        return ""
-    match newest.phase:
-        case AttemptPhase.REQUESTED:
-            return "WaitingForPlacement"
-        case AttemptPhase.LAUNCHED:
-            return "WaitingForPlacement" if newest.waiting_for else "WaitingForRegistration"
-        case AttemptPhase.REGISTERED:
-            return "WaitingForRole" if newest.is_holding else "WaitingForReady"
-        case _:
-            return ""
