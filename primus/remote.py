@@ -9,7 +9,7 @@ import numpy as np
 
 from primus import wire
 from primus.batches import Frame, NumpyDecoder, Span
-from primus.errors import FeedError, StoppingError
+from primus.errors import FeedError, PrimusError, StoppingError
 from primus.link import Link
 from primus.trainer import hello
 
@@ -40,6 +40,7 @@ class RemoteSource:
         self._said_receipt = 0
         self._said_at = 0.0
         self._credits = 0
+        self._failure: PrimusError | None = None
         try:
             self._link: Link | None = Link(path)
             self._link.say(
@@ -64,22 +65,33 @@ class RemoteSource:
             StoppingError: The trainer is being stopped.
             FeedError: The executor refused, or is gone.
         """
-        while self._link is not None:
-            try:
-                self._say_used(self._link)
-                found = self._link.receive(_allocate)
-            except OSError as error:
-                raise FeedError(f"the executor is gone: {error}") from error
+        if self._failure is not None:
+            raise self._failure
+        if self._link is None:
+            raise EOFError
+        try:
+            return self._next_frame(self._link)
+        except EOFError:
+            raise
+        except BaseException as error:
+            # It may have stopped in the middle of a frame; that is never the end of the stream.
+            self._failure = _failure(error)
+            if isinstance(error, OSError):
+                raise self._failure from error
+            raise
+
+    def _next_frame(self, link: Link) -> Frame | None:
+        while True:
+            self._say_used(link)
+            found = link.receive(_allocate)
             if isinstance(found, dict):
                 if self._hear(found):
                     return None
                 continue
-            header, payload = found
-            frame = self._decode(header, payload)
+            frame = self._decode(*found)
             if frame is not None:
                 self._credits += 1
                 return frame
-        raise EOFError
 
     def _hear(self, message: dict[str, object]) -> bool:
         """Take in a control message; return whether no more rows come for now."""
@@ -148,6 +160,16 @@ class RemoteSource:
             link.say({"op": "close", "stream": self._stream})
         finally:
             link.close()
+
+
+def _failure(error: BaseException) -> PrimusError:
+    match error:
+        case PrimusError():
+            return error
+        case OSError():
+            return FeedError(f"the executor is gone: {error}")
+        case _:
+            return FeedError(f"reading was broken off by {error!r}; open the stream again")
 
 
 def _allocate(byte_count: int) -> memoryview:

@@ -1,5 +1,6 @@
 """Who this trainer is, and what it tells its executor. Outside of a job it is rank 0 of 1."""
 
+import atexit
 import json
 import os
 import threading
@@ -9,9 +10,22 @@ from typing import Any, NamedTuple, SupportsFloat
 
 from primus.link import Link
 
+# More often nobody looks, and a loop of short steps would keep its executor busy.
+REPORT_EVERY_S = 0.05
+
 _lock = threading.Lock()
 _links: dict[int, Link] = {}
 """By process: a child that was forked must not speak on its parent's connection."""
+
+
+class _NextReport:
+    """When the next report may go, and the last one that could not."""
+
+    at = 0.0
+    waiting: dict[str, object] | None = None
+
+
+_next_report = _NextReport()
 
 
 class Stop(NamedTuple):
@@ -87,13 +101,34 @@ def stopping() -> Stop | None:
 
 
 def report(step: int = 0, *, epoch: int = 0, **metrics: SupportsFloat) -> None:
-    """Tell how far training is; `primusctl get` and the job's page show it. Never waits.
+    """Tell how far training is; `primusctl get` shows it. Never waits.
+
+    Call it as often as you like: what comes too soon after another is left out, the last is not.
 
     >>> import primus
     >>> primus.report(step=100, loss=0.25)
     """
     numbers = {name: float(value) for name, value in metrics.items()}
-    _say({"op": "progress", "step": int(step), "epoch": int(epoch), "metrics": numbers})
+    message: dict[str, object] = {
+        "op": "progress",
+        "step": int(step),
+        "epoch": int(epoch),
+        "metrics": numbers,
+    }
+    now = time.monotonic()
+    if now < _next_report.at:
+        _next_report.waiting = message
+        return
+    _next_report.at = now + REPORT_EVERY_S
+    _next_report.waiting = None
+    _say(message)
+
+
+@atexit.register
+def _say_last_report() -> None:
+    message, _next_report.waiting = _next_report.waiting, None
+    if message is not None:
+        _say(message)
 
 
 def ready() -> None:

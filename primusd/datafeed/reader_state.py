@@ -89,6 +89,7 @@ class Holding:
             lease.token,
             min(max(self.taken, lease.lo), self.hi),
             self.hi,
+            min(self.delivered, self.hi) if self.delivered > self.taken else -1,
         )
 
 

@@ -96,8 +96,9 @@ class TrainerConnection:
                 self._welcome()
             case {"op": "open", "stream": str(name)}:
                 self._open(name, message)
-            case {"op": "close", "stream": str(name)} if name in self._streams:
-                self._streams.pop(name).close()
+            case {"op": "close", "stream": str(name)}:
+                if (stream := self._streams.pop(name, None)) is not None:
+                    stream.close()
             case {"op": "take", "stream": str(name), "credits": int(credits_)}:
                 if (stream := self._streams.get(name)) is not None:
                     stream.credits += credits_

@@ -14,7 +14,7 @@ import anyio
 
 from bench.grantor import Grantor, drive
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.server import FeedServer
+from primusd.datafeed.server import FeedServer, boot_clock
 from primusd.datafeed.sources.files import list_sources
 from primusd.executor.protocol import FeedPlan
 from primusd.job.ids import AttemptId
@@ -91,7 +91,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def fed(
-    grantor: Grantor, *plans: FeedPlan, name: str = "r1", is_driven: bool = True
+    grantor: Grantor,
+    *plans: FeedPlan,
+    name: str = "r1",
+    is_driven: bool = True,
+    clock: Callable[[], float] = boot_clock,
 ) -> AsyncIterator[Fed]:
     """Serve one trainer; its stream is the grantor's."""
     with tempfile.TemporaryDirectory() as folder:
@@ -99,6 +103,7 @@ async def fed(
             plans or (plan(grantor.stream),),
             directory=Path(folder),
             attempt=AttemptId("job", "worker", 2, 1),
+            clock=clock,
         )
         async with anyio.create_task_group() as tasks:
             await tasks.start(server.run)

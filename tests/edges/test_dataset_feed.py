@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.grantor import Grantor, beat
-from primusd.datafeed.server import FeedServer
+from primusd.datafeed.server import FeedServer, boot_clock
 from primusd.job.ids import AttemptId
 from tests.edges.fed_trainer import Fed, fed, plan, units_of
 
@@ -248,13 +248,15 @@ def test_what_the_trainer_says_reaches_the_executor(tmp_path: Path) -> None:
     script = """
         import primus, numpy
         primus.ready()
-        primus.report(step=7, epoch=2, loss=numpy.float32(0.5))
+        for step in range(8):
+            primus.report(step=step, epoch=2, loss=numpy.float32(0.5))
     """
 
     async def main() -> FeedServer:
         async with fed(grantor) as one:
             await one.finish(one.start_script(script))
             await one.until(lambda: one.server.progress is not None)
+            await one.until(lambda: one.server.progress.step == 7)  # type: ignore[union-attr]  # above
             return one.server
 
     server = anyio.run(main)
@@ -287,6 +289,49 @@ def test_a_stop_ends_the_loop_by_an_error_and_not_by_its_end(tmp_path: Path) -> 
             return await one.finish(process)
 
     assert anyio.run(main).splitlines()[-1] == "preempted 5.0"
+
+
+def test_after_a_stop_or_a_fault_the_loop_does_not_look_finished(tmp_path: Path) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")))
+    script = """
+        import primus
+        feed = primus.dataset(batch_rows=10)
+        for _ in range(2):
+            try:
+                for batch in feed:
+                    pass
+                print("finished")
+            except primus.StoppingError:
+                print("stopped")
+    """
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            one.server.stopping("drained", 1_000)
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).splitlines() == ["stopped", "stopped"]
+
+
+def test_a_frozen_trainer_gives_its_rows_back_and_goes_on_when_it_wakes(tmp_path: Path) -> None:
+    """C51: it stands still for a minute; what it was not handed goes to others."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 4, 2_000, 100)), granule=2_000)
+    slept = [0.0]
+
+    async def main() -> str:
+        async with fed(grantor, name="a", clock=lambda: boot_clock() + slept[0]) as one:
+            process = one.start_script(COLLECT, "10", "numpy")
+            await one.until(lambda: len(grantor.out) == 2)
+            process.send_signal(signal.SIGSTOP)
+            await one.until(lambda: grantor.reports["a"].buffered_bytes >= 0)
+            slept[0] = 61.0
+            await one.until(lambda: grantor.reports["a"].want == 0 and len(grantor.out) < 2)
+            process.send_signal(signal.SIGCONT)
+            return await one.finish(process)
+
+    rows = [n for _, _, numbers in json.loads(anyio.run(main)) for n in numbers]
+
+    assert sorted(rows) == list(range(8_000))
 
 
 def test_a_slow_trainer_holds_the_reader_back_by_bytes(tmp_path: Path) -> None:
