@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.real.port_ranges import own_ports
+
 BIN = Path(sys.executable).parent
 WAIT_S = 60
 FINAL = ("Succeeded", "Failed", "Cancelled")
@@ -22,7 +24,7 @@ FINAL = ("Succeeded", "Failed", "Cancelled")
 class Head:
     """A head node: its state directory, its daemon, and what runs below it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ports: tuple[int, int]) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.socket = folder / "run" / "primusd.sock"
@@ -33,6 +35,9 @@ class Head:
         }
         self.environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
         self.environment["PRIMUS_ADDRESS"] = f"unix:{self.socket}"
+        settings = folder / "ports.toml"
+        settings.write_text(f'[launchers.local]\nports = "{ports[0]}-{ports[1]}"\n')
+        self.environment["PRIMUSD_CONFIG"] = str(settings)
 
     def start(self, *flags: str, program: tuple[str, ...] = (), is_awaited: bool = True) -> None:
         """Start the daemon; `program` in place of primusd is given the same flags."""
@@ -175,8 +180,11 @@ def with_kill(pid: int) -> None:
 @contextmanager
 def making() -> Iterator[Head]:
     """Give a head whose daemon is not started yet, in a folder with a short path."""
-    with tempfile.TemporaryDirectory(prefix="pt-", ignore_cleanup_errors=True) as name:
-        made = Head(Path(name))
+    with (
+        own_ports() as ports,
+        tempfile.TemporaryDirectory(prefix="pt-", ignore_cleanup_errors=True) as name,
+    ):
+        made = Head(Path(name), ports)
         try:
             yield made
         finally:

@@ -15,7 +15,7 @@ roles:
   chief: {{command: "echo chief"}}
   worker: {{replicas: 2, command: [cat], data: lines, feed: stdin}}
 data:
-  lines: {{sources: [{{files: "{folder}/input/*"}}], format: text, split: {{bytes: 64}}}}
+  lines: {{sources: [{{files: "{folder}/input/*"}}], format: text, split: {{bytes: 64B}}}}
 """
 
 
