@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from primusd.datafeed.formats import base, text
 from primusd.datafeed.formats.base import ReadError, RowBlock, open_unit
 from primusd.datafeed.protocol import Unit
+import itertools
 
 
 def unit_of(path: Path, **options: str) -> Unit:
@@ -86,19 +87,16 @@ def test_any_cuts_and_any_block_size_read_the_file_exactly_once(
     bounds = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
 
     blocks: list[RowBlock] = []
-    for lo, hi in zip(bounds, bounds[1:], strict=False):
+    for lo, hi in itertools.pairwise(bounds):
         found = read_rows(unit, lo, hi, block_bytes)
         assert found[0].lo == lo
         assert found[-1].hi == hi
-        assert all(a.hi == b.lo for a, b in zip(found, found[1:], strict=False))
+        assert all(a.hi == b.lo for a, b in itertools.pairwise(found))
         blocks += found
 
     assert lines_of(blocks) == (expected(data) if data else [])
     assert (
-        b"".join(
-            read_bytes(unit, lo, hi, "raw") for lo, hi in zip(bounds, bounds[1:], strict=False)
-        )
-        == data
+        b"".join(read_bytes(unit, lo, hi, "raw") for lo, hi in itertools.pairwise(bounds)) == data
     )
 
 
