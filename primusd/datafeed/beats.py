@@ -70,6 +70,7 @@ def end_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     rest = reader.leases
     known = [one for one in rest if event.has_completed or one.token in last]
     for lease in known:
+        _count_repeats(draft, lease, last.get(lease.token))
         reader = draft.let_go(reader, lease)
     _lose(draft, reader, reader.leases)
     for lease in rest:
@@ -151,7 +152,14 @@ def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: b
         return
     reader, after = _take(draft, reader, lease, held)
     if after is not None and is_returned:
+        _count_repeats(draft, after, held)
         draft.let_go(reader, after)
+
+
+def _count_repeats(draft: StreamDraft, lease: LeaseState, held: Held | None) -> None:
+    """Count what a trainer had in hand of a lease that goes back: it may have used it."""
+    if held is not None:
+        draft.repeated += max(0, min(held.delivered, lease.hi) - lease.position)
 
 
 def find_lease(reader: ReaderState, held: Held) -> LeaseState | None:

@@ -31,6 +31,10 @@ class Held(Struct, frozen=True, array_like=True):
     """Taken by the trainer; equal to `hi` means done."""
     hi: int
     """As the reader understands it; lower than granted means trimmed."""
+    delivered: int = -1
+    """Handed to the trainer: of a lease given back, what lies from `position` to here may have
+    been used all the same, and comes twice. -1 nothing is said.
+    """
 
 
 class Mark(Struct, frozen=True, array_like=True):
