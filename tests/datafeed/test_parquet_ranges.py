@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ def write(path: Path, row_count: int, group_rows: int) -> Unit:
 
 def numbers(unit: Unit, lo: int, hi: int, block_bytes: int = 1 << 20) -> list[int]:
     opened = open_unit(unit, "", ("n",))
-    found: list[int] = []
+    found: list[Any] = []  # what a column holds is not known to its type
     at = lo
     for block in opened.rows(lo, hi, block_bytes=block_bytes):
         assert block.lo == at

@@ -336,21 +336,26 @@ def test_want_leaves_room_for_what_is_unread_and_for_what_memory_holds() -> None
     assert state.report(buffered_bytes=0, now=0.0).want == 0
 
 
+def has_no_more(state: ReaderState) -> bool:
+    """Return what the state says now; mypy believes that an attribute stays as it was."""
+    return state.has_no_more
+
+
 def test_a_wish_that_is_answered_with_nothing_means_that_there_is_no_more_for_now() -> None:
     state = opened()
     obey(state, lease(1, hi=10))
     deliver(state, 1, 0, 10)
-    assert not state.has_no_more, "nobody was asked"
+    assert not has_no_more(state), "nobody was asked"
 
     assert state.report(buffered_bytes=0, now=1.0).want == 2
     obey(state, lease(1, hi=10), sent_at=0.5)
-    assert not state.has_no_more, "that answers an earlier report"
+    assert not has_no_more(state), "that answers an earlier report"
 
     obey(state, lease(1, hi=10), sent_at=1.1)
-    assert state.has_no_more
+    assert has_no_more(state)
 
     obey(state, lease(1, hi=10), lease(2, lo=10, hi=20), sent_at=1.2)
-    assert not state.has_no_more
+    assert not has_no_more(state)
 
 
 def test_a_window_smaller_than_two_batches_does_not_stop_a_trainer_in_a_batch() -> None:

@@ -1,7 +1,9 @@
 """Text: whatever the cuts, each line comes once, whole, to the range that it begins in."""
 
+import itertools
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 from primusd.datafeed.formats import base, text
 from primusd.datafeed.formats.base import ReadError, RowBlock, open_unit
 from primusd.datafeed.protocol import Unit
-import itertools
 
 
 def unit_of(path: Path, **options: str) -> Unit:
@@ -24,7 +25,10 @@ def write(path: Path, data: bytes) -> Unit:
 
 
 def lines_of(blocks: list[RowBlock]) -> list[bytes]:
-    return [line for block in blocks for line in block.batch.column(0).to_pylist()]
+    found: list[Any] = []  # what a column holds is not known to its type
+    for block in blocks:
+        found += block.batch.column(0).to_pylist()
+    return found
 
 
 def read_rows(unit: Unit, lo: int, hi: int, block_bytes: int = 1 << 20) -> list[RowBlock]:

@@ -56,7 +56,7 @@ def submit(head: Any, job: str) -> bool:
     if done.returncode == 0:
         return True
     assert is_dead(head) or done.returncode == 4, done.stderr
-    return done.returncode == 4
+    return bool(done.returncode == 4)
 
 
 def is_dead(head: Any) -> bool:
