@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 
+from primusd.datafeed.protocol import Unit
 from primusd.effects import Effects
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Bootstrap
@@ -13,7 +14,7 @@ from primusd.job.admission_events import NodeSeen
 from primusd.job.events import JobSubmitted
 from primusd.job.ids import AttemptId
 from primusd.job.model import Job, replicas_of
-from primusd.job.spec import JobSpec, RoleSpec
+from primusd.job.spec import JobSpec, RoleSpec, StreamSpec
 from primusd.records import ADMISSION
 from primusd.state.journal import Journal, MemoryJournal
 from primusd.sweep import Strays
@@ -46,6 +47,8 @@ class Cluster:
         self.time = VirtualTime()
         self.journal: Journal = journal or MemoryJournal()
         self.launcher = FakeLauncher(self.time.call_later, **launcher)
+        self.list_units: Callable[[StreamSpec], list[Unit]] = lambda _spec: []
+        self.dropped: list[str] = []
         self.executors = FakeExecutors(self.launcher, self.time.call_later, act)
         self.strays = Strays()
         self.engine: Engine | None = None
@@ -64,8 +67,8 @@ class Cluster:
             engine,
             {self.launcher.name: self.launcher},
             bootstrap=lambda attempt: Bootstrap("c", attempt, (), ""),
-            list_units=lambda _spec: [],
-            drop_record=lambda _job: None,
+            list_units=self.list_units,
+            drop_record=self.dropped.append,
             strays=self.strays,
             sleep=self.time.sleep,
         )
