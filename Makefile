@@ -54,7 +54,7 @@ test check fast: setup
 	  $(MAKE) -s --no-print-directory $$part && word=ok || { word=FAILED; failed=1; }; \
 	  echo "$$part $$word $$(( ($$(date +%s%N) - begin) / 1000000 ))" >> $(COSTS); \
 	done; echo "== tests"; \
-	$(BIN)/python -m pytest -q --costs $(COSTS) $(TESTS) && [ -z "$$failed" ]
+	$(BIN)/python -m pytest -q --costs=$(COSTS) $(TESTS) && [ -z "$$failed" ]
 
 format: setup
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "not formatted; mend it with: $(BIN)/ruff format $(CODE)"; exit 1; }
