@@ -42,6 +42,7 @@ class _Talk:
         self._sent_at: dict[int, float] = {}
         self._said: Watched | None = None
         self._feed_changed = False
+        self._lost = ""
         self._boot_id = boot_id()
 
     async def run(self) -> None:
@@ -54,9 +55,15 @@ class _Talk:
                 try:
                     await self._converse()
                 except UnreachableError as error:
-                    log.info("head.lost", text=str(error))
+                    self._log_loss(str(error))
                 chance = random.random()  # noqa: S311 spreads dials, guards nothing
                 life.become(machine.closed(life.state, life.now_ms(), chance))
+
+    def _log_loss(self, text: str) -> None:
+        """Log why no head is reached, once as long as it is the same."""
+        if text != self._lost:
+            log.info("head.lost", text=text)
+        self._lost = text
 
     async def _follow_feed(self) -> None:
         while self._life.feed is None:
@@ -70,6 +77,7 @@ class _Talk:
     async def _converse(self) -> None:
         life = self._life
         async with life.head().connect(PATH) as connection:
+            self._lost = ""
             life.become(machine.opened(life.state, life.now_ms()))
             self._sent_at.clear()
             await connection.send(encode(self._hello()))
@@ -145,7 +153,7 @@ class _Talk:
                 else:
                     await life.woken(due_ms if due_ms > 0 else now_ms + life.state.beat_ms)
         except UnreachableError as error:
-            log.info("head.lost", text=str(error))
+            self._log_loss(str(error))
         await connection.close()
 
     def _is_urgent(self) -> bool:

@@ -19,12 +19,14 @@ from msgspec import Struct
 from primusd.executor.cgroup import find_trees, group_of
 from primusd.executor.directory import (
     AttemptDirectory,
+    Holder,
     Placing,
     attempt_path,
     find_attempts,
     is_lock_held,
     read_exit_record,
     read_holder,
+    take_lock,
 )
 from primusd.executor.processes import (
     boot_id,
@@ -41,7 +43,7 @@ from primusd.node.zygote import Zygote
 
 log = structlog.get_logger()
 
-FORK_S = 10.0
+FORK_S = 30.0
 END_ROUNDS_MAX = 50
 END_AGAIN_S = 0.02
 LOOK_EVERY_S = 1.0
@@ -74,6 +76,7 @@ class Attempts:
         self._tasks = tasks
         self._known: dict[AttemptId, NodeAttempt] = {}
         self._starting: set[AttemptId] = set()
+        self._fences: dict[AttemptId, int] = {}
         self.changed = anyio.Event()
 
     def adopt(self) -> None:
@@ -117,13 +120,27 @@ class Attempts:
         except OSError as failure:
             error = str(failure)
         self._starting.discard(attempt)
-        if error:
+        if error and self._is_fenced(attempt, directory):
             log.error("attempt.fork_failed", job=attempt.job, attempt=attempt.label, text=error)
             self._note(NodeAttempt(attempt, alive=False, exit=None, error=error))
             return
         log.info("attempt.forked", job=attempt.job, attempt=attempt.label)
         self._note(NodeAttempt(attempt, alive=True, exit=None))
         self._look(attempt, directory)
+
+    def _is_fenced(self, attempt: AttemptId, directory: AttemptDirectory) -> bool:
+        """Hold the lock of an attempt whose fork failed: what is only late must not begin yet.
+
+        False when its executor holds it: it was late, and it lives.
+        """
+        try:
+            lock = take_lock(directory.lock, Holder(os.getpid(), 0, ""))
+        except OSError:
+            # Where no lock can be made, no executor can make it either.
+            return True
+        if lock is not None:
+            self._fences[attempt] = lock
+        return lock is not None
 
     def _write(self, order: NodeStart, directory: AttemptDirectory) -> None:
         directory.path.mkdir(parents=True)
@@ -194,6 +211,8 @@ class Attempts:
         """End what still lives of an attempt, and keep of it only logs and exit record."""
         if attempt not in self._known:
             return
+        if attempt in self._fences:
+            os.close(self._fences.pop(attempt))
         directory = AttemptDirectory(attempt_path(self._state, attempt))
         if not await end_processes(directory, attempt):
             return

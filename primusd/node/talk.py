@@ -69,14 +69,18 @@ class Talk:
             tasks.start_soon(self._carry_out)
             delay_s = DIAL_FIRST_S
             position = 0
+            lost = ""
             while True:
                 address = self._heads[position % len(self._heads)]
                 was_welcome = False
                 try:
                     was_welcome = await self._converse(address)
                 except UnreachableError as error:
-                    log.info("head.lost", text=str(error))
+                    if str(error) != lost:
+                        log.info("head.lost", text=str(error))
+                    lost = str(error)
                 position += 1
+                lost = "" if was_welcome else lost
                 delay_s = DIAL_FIRST_S if was_welcome else min(DIAL_MAX_S, delay_s * 2)
                 await anyio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311 spreads
 

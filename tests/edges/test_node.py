@@ -11,11 +11,20 @@ import anyio
 import msgspec
 import pytest
 
-from primusd.executor.directory import Holder, attempt_path, is_lock_held, read_holder
+from primusd.executor.directory import (
+    AttemptDirectory,
+    Holder,
+    attempt_path,
+    is_lock_held,
+    read_holder,
+)
+from primusd.executor.main import hold
 from primusd.executor.processes import boot_id, signal_process, started_ticks
 from primusd.job.ids import AttemptId
+from primusd.node.attempts import Attempts, Offer
 from primusd.node.bootstrap import end_node, node_holder
 from primusd.node.protocol import NodeStart
+from primusd.node.zygote import Zygote
 from tests.edges.node_process import (
     NodeProcess,
     command,
@@ -267,6 +276,35 @@ async def test_a_fork_that_fails_is_told(node: NodeProcess) -> None:
     assert found is not None
     assert not found.alive
     assert "Not a directory" in found.error
+
+
+class SlowZygote(Zygote):
+    """Forks nothing within the time; what it was asked for may come later."""
+
+    def __init__(self) -> None:
+        self.asked: list[Path] = []
+
+    async def fork_executor(self, attempt: Path, *, within_s: float) -> str:
+        self.asked.append(attempt)
+        return f"no answer within {within_s:.0f} s"
+
+
+async def test_a_fork_that_is_late_cannot_begin_after_it_was_told_as_failed(
+    tmp_path: Path,
+) -> None:
+    attempt = attempt_id()
+    zygote = SlowZygote()
+    offer = Offer(host="n1", inherit=(), enforce="none", user="", gpus=())
+    async with anyio.create_task_group() as tasks:
+        attempts = Attempts(tmp_path, zygote, offer, tasks)
+        attempts.start(NodeStart(b"{}", attempt, 0, 0, ()))
+        await attempts.changed.wait()
+        (told,) = attempts.listed()
+
+        assert (told.alive, told.error) == (False, "no answer within 30 s")
+        assert hold(AttemptDirectory(zygote.asked[0])) is None
+        await attempts.release(attempt)
+        assert attempts.listed() == ()
 
 
 async def test_the_host_is_sampled(node: NodeProcess) -> None:
