@@ -82,9 +82,14 @@ def page(found: Mapping[str, Sequence[Figure]], broken: Mapping[str, str]) -> st
         f"|{' --- |' * len(HEADER)}",
     ]
     for figures in found.values():
-        lines += [f"| {' | '.join(cells(figure))} |" for figure in figures]
+        lines += [_row(figure) for figure in figures]
     lines += [f"| {name} | could not run | | | |" for name in broken]
     return "\n".join(lines) + "\n"
+
+
+def _row(figure: Figure) -> str:
+    escaped = (cell.replace("|", "\\|") for cell in cells(figure))
+    return f"| {' | '.join(escaped)} |"
 
 
 def machine() -> list[str]:
