@@ -12,6 +12,7 @@ from primusd.job.outcome import how_it_ended
 from primusd.job.phases import JobPhase, ReplicaPhase
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.job.spec import RoleSpec, streams_of
+from primusd.job.wording import unit_words
 
 DECIDING_PHASES = frozenset(
     {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
@@ -150,10 +151,11 @@ def _data_left(job: Job) -> ev.VerdictReached | None:
             continue
         if _has_readers(job, roles):
             continue
-        count = f"{stream.left} positions" if stream.left >= 0 else "an unknown number of positions"
+        unit = unit_words(job.spec, name)
+        count = f"{stream.left} {unit}" if stream.left >= 0 else f"an unknown number of {unit}"
         return _fail(
             "DataLeft",
-            f"all readers of stream {name} are done and {count} of it were read by nobody",
+            f"all readers of stream {name} are done and nobody read {count} of it",
             f"{name}: leftover fail",
         )
     return None
@@ -235,7 +237,7 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             )
     for name, stream in job.streams.items():
         if stream.skipped:
-            yield f"{stream.skipped} positions of stream {name} were left out"
+            yield f"{stream.skipped} {unit_words(job.spec, name)} of stream {name} were left out"
         elif not stream.is_finished and streams_of(job.spec)[name]:
             yield f"stream {name} was not read to its end, leftover allow was asked for"
 

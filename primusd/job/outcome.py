@@ -235,7 +235,7 @@ _WORDS = {
     Cause.OUT_OF_MEMORY: "ran out of memory",
     Cause.NODE_LOST: "was lost with its node",
     Cause.PREEMPTED: "was preempted",
-    Cause.LOST: "was lost: nobody knows how it ended",
+    Cause.LOST: "was lost",
     Cause.LAUNCH_FAILED: "was refused by the launcher: {first}",
     Cause.EXECUTOR_FAILED: "failed before its trainer could run to an end: {first}",
     Cause.START_FAILED: "could not be started: {first}",

@@ -3,7 +3,7 @@
 Entries are made when a record is applied, so a replay makes the same ones.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from primusd.job.budgets import limit_of
 from primusd.job.chunks import span_length
 from primusd.job.counts import has_retry, rules_of
 from primusd.job.failover import replica_retry, role_retry, unit_of
-from primusd.job.ids import AttemptId, Span, replica_name
+from primusd.job.ids import AttemptId, replica_name, spans
 from primusd.job.machine import At
 from primusd.job.model import (
     TIMELINE_KEPT,
@@ -25,7 +25,8 @@ from primusd.job.model import (
     find_replica,
 )
 from primusd.job.outcome import how_it_ended
-from primusd.job.phases import Budget, Cause, JobPhase
+from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase
+from primusd.job.wording import duration_words, span_words, unit_words
 
 Details = Mapping[str, str | int]
 
@@ -74,31 +75,6 @@ def with_moments(before: Job | None, after: Job, event: ev.JobEvent, at: At) -> 
     if not found:
         return after
     return replace(after, timeline=(*after.timeline, *found)[-TIMELINE_KEPT:])
-
-
-def duration_words(duration_ms: int) -> str:
-    """Return a duration as people say it: `850 ms`, `52 s`, `3 min`, `2 h`."""
-    if duration_ms < 1000:
-        return f"{max(0, duration_ms)} ms"
-    seconds = duration_ms // 1000
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h"
-
-
-def span_words(spans: Iterable[Span]) -> str:
-    """Return spans as people read them: `worker-0 to worker-3, ps-0`."""
-    found = []
-    for span in spans:
-        first = replica_name(span.role, span.low)
-        found.append(
-            first if span.low == span.high else f"{first} to {replica_name(span.role, span.high)}"
-        )
-    if len(found) > 8:
-        return ", ".join(found[:8]) + f" and {len(found) - 8} more"
-    return ", ".join(found)
 
 
 def _attempt_words(attempt: AttemptId) -> str:
@@ -165,7 +141,8 @@ def _admitted(before: Job, after: Job, event: ev.JobAdmitted) -> Told | None:
     nodes = sorted({place.node for place in event.places})
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     waited_ms = after.admitted_ms - after.queued_ms
-    message = f"slots were granted on {where} after {duration_words(waited_ms)}"
+    after_words = f" after {duration_words(waited_ms)}" if waited_ms >= 1000 else ""
+    message = f"slots were granted on {where}{after_words}"
     return told("info", "JobAdmitted", after.spec.name, message, {"waitedMs": waited_ms})
 
 
@@ -183,7 +160,8 @@ def _node_draining(before: Job, after: Job, event: ev.NodeDraining) -> Told:
 
 def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
     skipped = f", {event.skipped} were left out" if event.skipped else ""
-    message = f"stream {event.stream} is read to its end: {event.consumed} positions{skipped}"
+    unit = unit_words(after.spec, event.stream)
+    message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{skipped}"
     details = {"consumed": event.consumed, "skipped": event.skipped}
     return told("info", "StreamFinished", event.stream, message, details)
 
@@ -259,8 +237,18 @@ def _what_follows(
     retry = replica_retry if is_alone else role_retry
     not_before_ms, _ = retry(job, role, replica, new)
     delay_ms = not_before_ms - new.ended_ms
+    details["delayMs"] = delay_ms
+    if new.phase is AttemptPhase.ENDED and outcome.cause is Cause.LOST:
+        return budget, _when_known_gone(job), details
     follows = f"; again in {duration_words(delay_ms)}" if delay_ms else "; again at once"
-    return budget, follows, {**details, "delayMs": delay_ms}
+    return budget, follows, details
+
+
+def _when_known_gone(job: Job) -> str:
+    if job.spec.replace_after_ms < 0:
+        return "; again once it is known to be gone"
+    latest = duration_words(job.spec.replace_after_ms)
+    return f"; again once it is known to be gone, at the latest in {latest}"
 
 
 def _vanished(before: Job, after: Job, event: ev.AttemptVanished) -> Told | None:
@@ -349,7 +337,10 @@ def _retry_decided(before: Job, after: Job, event: ev.RetryDecided) -> Told:
     return told("info", "RetryDecided", name, f"{name} begins again {when}", details)
 
 
-def _retries_exhausted(before: Job, after: Job, event: ev.RetriesExhausted) -> Told:
+def _retries_exhausted(before: Job, after: Job, event: ev.RetriesExhausted) -> Told | None:
+    if after.phase is JobPhase.STOPPING:
+        # Its end said so, and the verdict after it.
+        return None
     name = replica_name(event.role, event.index)
     if event.budget is Budget.NONE:
         message = f"{name} has failed ({event.cause})"
@@ -361,10 +352,23 @@ def _retries_exhausted(before: Job, after: Job, event: ev.RetriesExhausted) -> T
     return told("error", "RetriesExhausted", name, message, {"cause": str(event.cause)})
 
 
-def _recalled(before: Job, after: Job, event: ev.ReplicaRecalled) -> Told:
-    return told(
-        "info", "ReplicaRecalled", after.spec.name, f"{span_words(event.spans)} will run again"
-    )
+def _recalled(before: Job, after: Job, event: ev.ReplicaRecalled) -> Told | None:
+    """Return that replicas run again which had a result; others are told by what stopped them."""
+    back = [
+        (span.role, index)
+        for span in event.spans
+        for index in range(span.low, span.high + 1)
+        if _had_result(before, span.role, index)
+    ]
+    if not back:
+        return None
+    message = f"{span_words(spans(back))} will run again though it had ended"
+    return told("info", "ReplicaRecalled", after.spec.name, message)
+
+
+def _had_result(job: Job, role: str, index: int) -> bool:
+    replica = find_replica(job, role, index)
+    return replica is not None and replica.phase in (ReplicaPhase.COMPLETED, ReplicaPhase.FAILED)
 
 
 def _role_restarted(before: Job, after: Job, event: ev.RoleRestarted) -> Told:
@@ -399,7 +403,7 @@ def _start_timed_out(before: Job, after: Job, event: ev.StartTimedOut) -> Told:
 
 def _fell_below(before: Job, after: Job, event: ev.FellBelowMinimum) -> Told:
     need = before.spec.roles[event.role].minimum
-    message = f"{event.role} has {event.present} of at least {need} replicas"
+    message = f"{event.role} has {event.present} of the {need} replicas it needs"
     details = {"present": event.present, "minimum": need}
     return told("warning", "FellBelowMinimum", event.role, message, details)
 
@@ -420,7 +424,9 @@ def _drain_ended(before: Job, after: Job, event: ev.DrainEnded) -> Told:
 
 def _all_gone(before: Job, after: Job, event: ev.AllGone) -> Told:
     if not after.is_final:
-        return told("info", "AllGone", after.spec.name, f"nothing runs any more: {after.phase}")
+        then = "it is suspended" if after.phase is JobPhase.SUSPENDED else "it waits in the queue"
+        message = f"nothing of {after.spec.name} runs any more; {then}"
+        return told("info", "AllGone", after.spec.name, message)
     took = duration_words(after.ended_ms - after.created_ms)
     message = f"{after.spec.name} ended after {took}: {after.phase}"
     return told("info", "AllGone", after.spec.name, message, {"phase": str(after.phase)})

@@ -147,7 +147,7 @@ def test_survivors_of_a_lone_restart_run_on_and_their_gate_stays_open() -> None:
     cluster.exit("worker-0", code=1)
 
     assert cluster.phase == "Starting"
-    assert cluster.told("FellBelowMinimum") == "worker has 2 of at least 3 replicas"
+    assert cluster.told("FellBelowMinimum") == "worker has 2 of the 3 replicas it needs"
     assert cluster.role().gate_opened
     cluster.wait(15_000)
     cluster.launch()

@@ -17,7 +17,6 @@ from primusd.job.attempt import Surroundings
 from primusd.job.counts import rules_of
 from primusd.job.ids import AttemptId, Span
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE, REPLICA_TABLE
-from primusd.job.lifecycle import submitted
 from primusd.job.machine import At, Ignore
 from primusd.job.model import Attempt, Job, Outcome, StopState, Verdict, find_replica
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
@@ -196,7 +195,7 @@ def put(state: Job, **fields: object) -> Job:
 
 
 def make_job() -> Job:
-    made = machine.apply(None, ev.JobSubmitted(UID, spec(role()), {}, "ann"), At(1_000, 1, 0, "t"))
+    made = machine.apply(None, with_clicks(), At(1_000, 1, 0, "t"))
     assert isinstance(made, Job)
     return made
 
@@ -287,7 +286,6 @@ def job_in(phase: JobPhase, then: str = "Queued") -> Job:
         then=then if phase is JobPhase.STOPPING else "",
         stop_reason=StopReason.CANCELLED if phase is JobPhase.STOPPING else None,
         verdict=Verdict("Succeeded", "Completed", "", "") if has_verdict else None,
-        streams={"clicks": submitted(with_clicks(), AT).streams["clicks"]},
     )
 
 

@@ -349,7 +349,7 @@ def test_C48_what_was_left_out_is_named_in_the_verdict() -> None:
 
     assert verdict(cluster) == ("Succeeded", "PartialSuccess")
     assert cluster.job.verdict is not None
-    assert "3 positions of stream clicks" in cluster.job.verdict.message
+    assert "3 bytes of stream clicks" in cluster.job.verdict.message
 
 
 def test_a_stream_that_failed_fails_the_job() -> None:

@@ -1,0 +1,42 @@
+"""How times, replicas and positions are said in sentences for people."""
+
+from collections.abc import Iterable
+
+from primusd.job.ids import Span, replica_name
+from primusd.job.spec import JobSpec
+
+
+def duration_words(duration_ms: int) -> str:
+    """Return a duration as people say it: `850 ms`, `52 s`, `3 min`, `2 h`."""
+    if duration_ms < 1000:
+        return f"{max(0, duration_ms)} ms"
+    seconds = (duration_ms + 500) // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h"
+
+
+def span_words(spans: Iterable[Span]) -> str:
+    """Return spans as people read them: `worker-0 to worker-3, ps-0`."""
+    found = []
+    for span in spans:
+        first = replica_name(span.role, span.low)
+        found.append(
+            first if span.low == span.high else f"{first} to {replica_name(span.role, span.high)}"
+        )
+    if len(found) > 8:
+        return ", ".join(found[:8]) + f" and {len(found) - 8} more"
+    return ", ".join(found)
+
+
+def unit_words(spec: JobSpec, stream: str) -> str:
+    """Return what a stream's positions are, as far as its spec tells: rows, bytes or positions."""
+    of_stream = spec.data[stream.partition("@")[0]]
+    files = of_stream.sources[0].files if of_stream.sources else ""
+    if of_stream.format == "parquet" or (not of_stream.format and files.endswith(".parquet")):
+        return "rows"
+    if of_stream.format == "text" or files.endswith((".txt", ".csv", ".jsonl", ".log")):
+        return "bytes"
+    return "positions"
