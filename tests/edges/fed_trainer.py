@@ -7,7 +7,7 @@ import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -44,6 +44,7 @@ class Fed:
     server: FeedServer
     grantor: Grantor
     name: str
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
         self.server.trainer_starting(generation=3)
@@ -55,6 +56,7 @@ class Fed:
             stderr=subprocess.PIPE,
             env={**os.environ, **self.server.environment(), "PYTHONPATH": str(Path.cwd())},
         )
+        self.processes.append(process)
         if stdin is not None:
             os.close(stdin)
         self.server.trainer_started(process.pid)
@@ -77,6 +79,13 @@ class Fed:
         for held in self.server.trainer_ended(exit_code, signal):
             self.grantor.give_back(self.name, held)
         self.grantor.lose(self.name)
+
+    def kill_all(self) -> None:
+        """End what a failed test left running."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         await until(is_so)
@@ -113,7 +122,9 @@ async def fed(
                     await drive(server, grantor, reader=name)
 
                 tasks.start_soon(carry)
+            one = Fed(server, grantor, name)
             try:
-                yield Fed(server, grantor, name)
+                yield one
             finally:
+                one.kill_all()
                 tasks.cancel_scope.cancel()

@@ -17,6 +17,8 @@ from primusd.datafeed.server import FeedServer, boot_clock
 from primusd.job.ids import AttemptId
 from tests.edges.fed_trainer import Fed, fed, plan, units_of
 
+CREDITS = 3
+
 COLLECT = """
     import json, sys
     import primus
@@ -315,23 +317,29 @@ def test_after_a_stop_or_a_fault_the_loop_does_not_look_finished(tmp_path: Path)
 
 def test_a_frozen_trainer_gives_its_rows_back_and_goes_on_when_it_wakes(tmp_path: Path) -> None:
     """C51: it stands still for a minute; what it was not handed goes to others."""
-    grantor = Grantor("rows", units_of(write(tmp_path / "d", 4, 2_000, 100)), granule=2_000)
+    fat = {"n": list(range(400)), "fat": [bytes(20_000)] * 400}
+    pq.write_table(pa.table(fat), tmp_path / "a.parquet", row_group_size=50)
+    grantor = Grantor("rows", units_of(tmp_path / "a.parquet"))
     slept = [0.0]
 
     async def main() -> str:
         async with fed(grantor, name="a", clock=lambda: boot_clock() + slept[0]) as one:
-            process = one.start_script(COLLECT, "10", "numpy")
-            await one.until(lambda: len(grantor.out) == 2)
+            process = one.start_script(SLOW)
+            reader = one.server._desk.readers["rows"]
+            await one.until(lambda: len(reader.state.flights) > 0)
             process.send_signal(signal.SIGSTOP)
-            await one.until(lambda: grantor.reports["a"].buffered_bytes >= 0)
+            await one.until(lambda: len(reader.state.flights) == CREDITS)
+            await one.until(lambda: reader.buffered_bytes > 0)
             slept[0] = 61.0
-            await one.until(lambda: grantor.reports["a"].want == 0 and len(grantor.out) < 2)
+            await one.until(lambda: grantor.reports["a"].want == 0)
+            (lease,) = grantor.out.values()
+            assert lease.hi < 400
             process.send_signal(signal.SIGCONT)
             return await one.finish(process)
 
-    rows = [n for _, _, numbers in json.loads(anyio.run(main)) for n in numbers]
+    rows = [int(n) for n in anyio.run(main).split()]
 
-    assert sorted(rows) == list(range(8_000))
+    assert sorted(rows) == list(range(400))
 
 
 def test_a_slow_trainer_holds_the_reader_back_by_bytes(tmp_path: Path) -> None:
