@@ -1,7 +1,8 @@
 """Who calls, and what they may do (docs/config.md §4).
 
 Over the unix socket the kernel tells who calls, and who may open it may do all. Over TCP every
-request needs a token, on loopback too: any local user or web page could reach it.
+request needs a token, on loopback too: any local user or web page could reach it. A client
+certificate stands in for one where `client_ca` is set.
 """
 
 import hashlib
@@ -102,7 +103,7 @@ def authenticate(request: web.Request, access: Access) -> Caller:
     if peer is not None:
         return Caller(peer, "admin")
     _check_host(request, access.hosts)
-    caller = _token_caller(request.headers, access.tokens)
+    caller = _token_caller(request.headers, access.tokens) or _certified_caller(request)
     if caller is None:
         if request.method in READING_METHODS and access.page_reads_without_token:
             return Caller("anonymous", "read")
@@ -145,6 +146,17 @@ def host_name(authority: str) -> str:
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0].lower()
+
+
+def _certified_caller(request: web.Request) -> Caller | None:
+    """Return who a client certificate names; TLS has checked it against `client_ca`."""
+    transport = request.transport
+    certificate = transport.get_extra_info("peercert") if transport is not None else None
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return Caller(f"certificate:{value}", "admin")
+    return None
 
 
 def _token_caller(headers: Mapping[str, str], tokens: Iterable[Token]) -> Caller | None:

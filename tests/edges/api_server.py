@@ -4,6 +4,7 @@ There are no executors: a test tells the engine what honest edges would tell it.
 """
 
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -74,6 +75,7 @@ class Server:
         self.socket = folder / "s.sock"
         self.state = folder / "state"
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
         self.open_watches: set[object] = set()
         self.strays = Strays()
         self._portal = portal
@@ -115,7 +117,7 @@ class Server:
             await web.UnixSite(runner, str(self.socket)).start()
             listener = socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
-            await web.SockSite(runner, listener).start()
+            await web.SockSite(runner, listener, ssl_context=self.tls).start()
             started.set()
             await stop.wait()
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
@@ -230,10 +232,12 @@ def serve(
     *,
     ask: AskExecutor = ask_nobody,
     launchers: Mapping[str, Launcher] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
     """Run the application until the end of the block."""
     with start_blocking_portal("asyncio") as portal:
         server = Server(folder, portal, config or Config(), ask, launchers or {})
+        server.tls = tls
         stop, started = portal.call(_events)
         future = portal.start_task_soon(server.run, stop, started)
         portal.call(_wait_started, started)

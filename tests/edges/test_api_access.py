@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import shutil
+import ssl
+import subprocess
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -101,3 +104,40 @@ def test_a_token_file_names_every_wrong_line_at_once(tmp_path: Path) -> None:
     assert [one.at for one in caught.value.errors] == [f"{path}:3", f"{path}:5"]
     path.write_text(f"ci write {digest}\n")
     assert read_tokens(path) == (token_of("ci", "write", "tok"),)
+
+
+def certificate(folder: Path, name: str, *, signer: str = "") -> tuple[Path, Path]:
+    """Make a key and a certificate, signed by itself or by one made before."""
+    key, cert = folder / f"{name}.key", folder / f"{name}.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(cert), "-subj", f"/CN={name}"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    if signer:
+        command += ["-CA", str(folder / f"{signer}.pem"), "-CAkey", str(folder / f"{signer}.key")]
+    subprocess.run(command, check=True, capture_output=True)
+    return key, cert
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
+def test_a_client_certificate_stands_in_for_a_token(tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path, "localhost")
+    ann_key, ann_cert = certificate(tmp_path, "ann", signer="localhost")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    serving.load_verify_locations(cert)
+    serving.verify_mode = ssl.CERT_OPTIONAL
+    with serve(tmp_path, tls=serving) as server:
+        server.node()
+        asking = ssl.create_default_context(cafile=str(cert))
+        stranger = HTTPSConnection("127.0.0.1", server.port, context=asking, timeout=20)
+        stranger.request("GET", "/api/v1/cluster")
+        refused = stranger.getresponse().status
+        stranger.close()
+        asking.load_cert_chain(ann_cert, ann_key)
+        ann = HTTPSConnection("127.0.0.1", server.port, context=asking, timeout=20)
+        ann.request("POST", NAMESPACE, body=json.dumps(job_file()))
+        job = json.loads(ann.getresponse().read())
+        ann.close()
+
+    assert refused == 401
+    assert job["submittedBy"] == "certificate:ann"
