@@ -147,17 +147,23 @@ async def read_body(request: web.Request, form: type[Body]) -> Body:
         raise MalformedError(f"the body cannot be used: {error}") from error
 
 
-def check_version(request: web.Request, version: int) -> None:
-    """Compare `If-Match`, where it is given, with the version that is stored.
+def check_version(request: web.Request, *, since: int, now: int) -> None:
+    """Compare `If-Match`, where it is given, with the versions at which the object was as it is.
+
+    Args:
+        request: That writes.
+        since: Revision of the object's own last change.
+        now: The version that its document shows, which what it reads may have moved on.
 
     Raises:
         PreconditionFailedError: It names another one.
     """
     given = request.headers.get("If-Match", "*").strip()
-    if given == "*" or str(version) in [part.strip(' "') for part in given.split(",")]:
+    versions = [part.strip(' "') for part in given.split(",")]
+    if given == "*" or any(one.isdecimal() and since <= int(one) <= now for one in versions):
         return
     raise PreconditionFailedError(
-        f"the object is at version {version}, If-Match names {given}", hint="get it again"
+        f"the object is at version {now}, If-Match names {given[:80]}", hint="get it again"
     )
 
 

@@ -45,7 +45,7 @@ from primusd.job.model import Job
 from primusd.job.phases import JobPhase
 from primusd.jobfile import Parsed, apply_patch, to_yaml
 from primusd.views import documents
-from primusd.views.jobs import job_document
+from primusd.views.jobs import job_document, shown_revision
 from primusd.views.queue import Queue, queue_of
 from primusd.views.specs import spec_document
 
@@ -223,7 +223,7 @@ async def patch(request: web.Request) -> web.Response:
         raise MalformedError(f"the body cannot be used: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
         raise MalformedError('the body has to be a merge patch: {"spec": {…}}')
-    check_version(request, document_revision(context, job))
+    _check_version(request, context, job)
     parsed = apply_patch(job.spec, body.get("spec", {}))
     if parsed.spec != job.spec:
         origins = {path: job.origins.get(path, origin) for path, origin in parsed.origins.items()}
@@ -232,9 +232,10 @@ async def patch(request: web.Request) -> web.Response:
     return answer(document_of(context, _again(context, job)))
 
 
-def document_revision(context: Context, job: Job) -> int:
-    """Return the version that the job's document shows."""
-    return int(document_of(context, job).resource_version)
+def _check_version(request: web.Request, context: Context, job: Job) -> None:
+    """Refuse a write that was meant for an older state of the job."""
+    now = shown_revision(job, context.engine.world)
+    check_version(request, since=job.changed_revision, now=now)
 
 
 def _again(context: Context, job: Job) -> Job:
@@ -245,7 +246,7 @@ def _again(context: Context, job: Job) -> Job:
 async def delete(request: web.Request) -> web.Response:
     """Forget an ended job."""
     context, job = context_of(request), find_job(request)
-    check_version(request, document_revision(context, job))
+    _check_version(request, context, job)
     if not job.is_final:
         raise PhaseConflictError(
             f"{job.spec.name} is {job.phase.value}: only an ended job can be deleted",
@@ -310,7 +311,7 @@ async def _act(
 ) -> web.Response:
     """Record what a person asked for, and show the job as it is then."""
     context, job = context_of(request), find_job(request)
-    check_version(request, document_revision(context, job))
+    _check_version(request, context, job)
     await context.engine.propose(job.uid, event, by=caller_of(request))
     return answer(document_of(context, _again(context, job)))
 

@@ -165,3 +165,19 @@ def test_a_machine_that_stopped_on_our_bug_says_so_and_refuses_more(
     }
     assert (caught.value.status, caught.value.code) == (409, "Wedged")
     assert server.client.get("/api/v1/cluster")["wedged"] == {uid: "KeyError: 'x'"}
+
+
+def test_rows_that_are_read_meanwhile_do_not_fail_a_write(server: Server, uid: str) -> None:
+    seen = server.client.get(f"{NAMESPACE}/hello")["resourceVersion"]
+    server.read(uid, 700)
+    now = server.client.get(f"{NAMESPACE}/hello")["resourceVersion"]
+
+    patched = server.client.call(
+        "PATCH",
+        f"{NAMESPACE}/hello",
+        body={"spec": {"priority": 70}},
+        headers={"If-Match": f'"{seen}"'},
+    )
+
+    assert seen != now
+    assert patched["specVersion"] == 2
