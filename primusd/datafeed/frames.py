@@ -5,7 +5,7 @@ import json
 from primus import wire
 from primusd.datafeed.columns import Buffer, ColumnPlan, describe, encode_rows, numpy_plan
 from primusd.datafeed.formats.base import RowBlock
-from primusd.datafeed.reader_state import Holding
+from primusd.datafeed.holding import Holding
 
 FRAME_BYTES = 1 << 20
 FRAME_BYTES_MAX = 4 << 20

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile, open_unit
+from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, Unit
-from primusd.datafeed.reader_state import Holding, ReaderState
+from primusd.datafeed.reader_state import ReaderState
 from primusd.executor.protocol import FeedPlan
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from primusd.datafeed.desk import Desk
 from primusd.datafeed.formats.base import RowBlock
+from primusd.datafeed.holding import Holding
 from primusd.datafeed.reader import Block, StreamReader
-from primusd.datafeed.reader_state import Holding
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from primusd.datafeed.columns import Buffer

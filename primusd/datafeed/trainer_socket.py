@@ -18,7 +18,7 @@ import structlog
 from primus import wire
 from primusd.datafeed.desk import Desk, spoken
 from primusd.datafeed.formats.base import RowBlock
-from primusd.datafeed.reader_state import Holding
+from primusd.datafeed.holding import Holding
 from primusd.datafeed.socket_stream import SocketStream
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Checkpoint, Progress
