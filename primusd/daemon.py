@@ -33,6 +33,7 @@ from primusd.local_node import keep_node, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
 from primusd.parts import Parts, build_parts
 from primusd.records import Event
+from primusd.sampling import sample
 from primusd.startup import (
     Prepared,
     access_of,
@@ -199,6 +200,7 @@ class Daemon:
         await group.start(parts.effects.run)
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
+        group.start_soon(sample, parts.engine)
         await group.start(self._serve, parts.app)
         # A node that somebody else starts (its own unit, another user) finds us by it as well.
         self._introduce_node()

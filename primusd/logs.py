@@ -43,6 +43,7 @@ EVENTS: frozenset[str] = frozenset(
         "head.lost",
         "head.silent",
         "hello.refused",
+        "invariant.broken",
         "journal.close_failed",
         "launch.failed",
         "listener.port_taken",
