@@ -235,10 +235,12 @@ def _learn(draft: StreamDraft, attempt: AttemptId, found: UnitMap) -> None:
     if any(one.hi > size for one in done) or any(one.position > size for one in leases):
         # Rows were taken from behind that end: the map is wrong.
         return
+    too_long = [one for one in leases if one.hi > size]
+    for lease in too_long:
+        draft.count_leased(lease, -1)
     draft.learn(found.unit, size, tuple(sorted({one for one in found.cuts if 0 < one <= size})))
-    for lease in leases:
-        if lease.hi > size:
-            _narrow(draft, lease, size)
+    for lease in too_long:
+        _narrow(draft, lease, size)
 
 
 def _leases_of(

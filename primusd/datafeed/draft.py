@@ -316,7 +316,10 @@ class StreamDraft:
         )
 
     def narrow(self, reader: ReaderState, lease: LeaseState, hi: int) -> ReaderState:
-        """End a lease where its unit turned out to end; the unit knows already."""
+        """End a lease where its unit turned out to end; the unit knows already.
+
+        What it had left was taken off the counter before the unit knew.
+        """
         narrowed = replace(lease, hi=max(hi, lease.position))
         self.count_leased(narrowed, 1)
         return self._put_leases(
