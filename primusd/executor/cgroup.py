@@ -15,6 +15,9 @@ from primusd.job.ids import AttemptId
 
 CPU_PERIOD_US = 100_000
 OUR_FOLDER = "primusd"
+NODE_LEAF = "node"
+"""Where a node of a version 2 host sits: a group with processes in it can limit no others."""
+CONTROLLERS = frozenset({"memory", "cpu"})
 
 
 class Trees(Struct, frozen=True):
@@ -25,7 +28,6 @@ class Trees(Struct, frozen=True):
     cpuacct_v1: Path | None = None
     unified: Path | None = None
     """Version 2, alone or beside version 1."""
-    unified_controllers: frozenset[str] = frozenset()
 
 
 def find_trees(enforce: str) -> Trees:
@@ -40,20 +42,40 @@ def find_trees(enforce: str) -> Trees:
         names = options.split(",") if kind == "cgroup" else [""] if kind == "cgroup2" else []
         for name in names:
             path = Path(mount + own.get(name, "/"))
+            if kind == "cgroup2" and path.name == NODE_LEAF:
+                path = path.parent
             if name in own and name not in found and os.access(path, os.W_OK):
                 found[name] = path
-    unified = found.get("")
-    controllers: frozenset[str] = frozenset()
-    if unified is not None:
-        text = (unified / "cgroup.subtree_control").read_text(encoding="ascii")
-        controllers = frozenset(text.split())
     return Trees(
         memory_v1=found.get("memory"),
         cpu_v1=found.get("cpu"),
         cpuacct_v1=found.get("cpuacct"),
-        unified=unified,
-        unified_controllers=controllers,
+        unified=found.get(""),
     )
+
+
+def delegate(controllers: frozenset[str] = CONTROLLERS) -> bool:
+    """Let groups beside this process have limits, where version 2 alone keeps them.
+
+    Moves this process into a leaf of its group; to be called by a node before it forks. Returns
+    whether limits can be kept by version 2 now.
+    """
+    trees = find_trees("auto")
+    own = trees.unified
+    if own is None or trees.memory_v1 is not None:
+        return False
+    try:
+        there = (own / "cgroup.controllers").read_text(encoding="ascii").split()
+        wanted = " ".join(f"+{name}" for name in sorted(controllers) if name in there)
+        leaf = own / NODE_LEAF
+        leaf.mkdir(exist_ok=True)
+        (leaf / "cgroup.procs").write_text("0", encoding="ascii")
+        (own / OUR_FOLDER).mkdir(exist_ok=True)
+        for folder in (own, own / OUR_FOLDER):
+            (folder / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
+    except OSError:
+        return False
+    return bool(wanted)
 
 
 def _own_groups(lines: list[str]) -> Mapping[str, str]:

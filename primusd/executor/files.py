@@ -65,6 +65,7 @@ async def cached(file: ShippedFile, cache: Path, fetch: Fetch) -> Path:
         raise FilesError(f"{file.path}: {file.digest!r} is no digest")
     path = cache / name
     if path.exists():
+        os.utime(path)
         return path
     await anyio.Path(cache).mkdir(parents=True, exist_ok=True)
     lock = os.open(cache / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,6 +79,16 @@ async def cached(file: ShippedFile, cache: Path, fetch: Fetch) -> Path:
     finally:
         os.close(lock)
     return path
+
+
+def prune(cache: Path, *, older_than_ms: int, now_ms: int) -> int:
+    """Remove files that no executor has laid out for so long; return how many went."""
+    count = 0
+    for path in cache.iterdir() if cache.is_dir() else ():
+        if now_ms - path.stat().st_mtime_ns // 1_000_000 > older_than_ms:
+            path.unlink(missing_ok=True)
+            count += 1
+    return count
 
 
 def _try_lock(descriptor: int) -> bool:

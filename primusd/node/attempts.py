@@ -82,13 +82,11 @@ class Attempts:
     def adopt(self) -> None:
         """Take up what an earlier node process on this host has left."""
         for attempt, path in find_attempts(self._state):
+            # Until what an ended one left behind is gone too it counts as alive.
             self._known[attempt] = NodeAttempt(attempt, alive=True, exit=None)
             self._look(attempt, AttemptDirectory(path))
-        log.info(
-            "node.adopted",
-            alive=sum(one.alive for one in self._known.values()),
-            ended=sum(not one.alive for one in self._known.values()),
-        )
+        if self._known:
+            log.info("node.adopted", attempts=len(self._known))
 
     def listed(self) -> tuple[NodeAttempt, ...]:
         """Return all that a report says of them."""
@@ -154,7 +152,7 @@ class Attempts:
             memory_bytes=order.memory_bytes,
             enforce=self._offer.enforce,
             user=self._offer.user,
-            cache=str(self._state / "cache" / "sha256"),
+            cache=str(cache_folder(self._state)),
         )
         directory.placing.write_bytes(msgspec.json.encode(placing))
         descriptor = os.open(directory.bootstrap, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -294,6 +292,11 @@ def _let_through(path: Path, state: Path) -> None:
         folder.chmod(folder.stat().st_mode | 0o011)
         if folder == state:
             return
+
+
+def cache_folder(state: Path) -> Path:
+    """Return where this host keeps shipped files by digest."""
+    return state / "cache" / "sha256"
 
 
 def default_user() -> str:

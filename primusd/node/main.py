@@ -13,14 +13,17 @@ from msgspec import Struct
 
 import primusd
 from primusd import logs
+from primusd.clock import SystemClock
 from primusd.config import load
 from primusd.config.settings import LocalLauncher, Logs
 from primusd.config.values import Cores, Gpus, PortRange, Rule, SettingError, Size, read_value
 from primusd.errors import ConfigError
+from primusd.executor.cgroup import delegate
+from primusd.executor.files import prune
 from primusd.executor.preparing import host_name
 from primusd.executor.processes import boot_id
 from primusd.executor.protocol import SPEAKS
-from primusd.node.attempts import Attempts, Offer, default_user
+from primusd.node.attempts import Attempts, Offer, cache_folder, default_user
 from primusd.node.bootstrap import (
     BOOTSTRAP_FILE,
     NodeBootstrap,
@@ -43,6 +46,9 @@ from primusd.node.zygote import Zygote, start_zygote
 log = structlog.get_logger()
 
 SAMPLE_EVERY_S = 10.0
+PRUNE_EVERY_S = 3_600.0
+CACHE_KEEP_MS = 7 * 86_400_000
+"""Shipped files that nobody has asked for since then go."""
 LOOK_FOR_UPGRADE_EVERY_S = 10.0
 BOOTSTRAP_AGAIN_S = 0.5
 EXIT_CONFIG = 2
@@ -73,6 +79,8 @@ def main(argv: list[str] | None = None) -> int:
     if lock is None:
         log.info("node.runs_already", state=str(settings.state))
         return 0
+    if settings.local.enforce != "none":
+        delegate()
     # Before there is a second thread or an event loop.
     zygote = start_zygote(close=(lock,))
     wants_exec = anyio.run(_live, settings, zygote)
@@ -156,6 +164,7 @@ async def _live(settings: Settings, zygote: Zygote) -> bool:
         talk = Talk(bootstrap, hello, attempts)
         tasks.start_soon(talk.run)
         tasks.start_soon(_sample, talk, settings.state)
+        tasks.start_soon(_prune_cache, settings.state)
         tasks.start_soon(keep_within, settings.state, settings.logs)
         wants_exec = await _until_told(attempts)
         tasks.cancel_scope.cancel()
@@ -198,6 +207,13 @@ async def _sample(talk: Talk, state: Path) -> None:
     while True:
         talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state)))
         await anyio.sleep(SAMPLE_EVERY_S)
+
+
+async def _prune_cache(state: Path) -> None:
+    clock = SystemClock()
+    while True:
+        prune(cache_folder(state), older_than_ms=CACHE_KEEP_MS, now_ms=clock.wall_ms())
+        await anyio.sleep(PRUNE_EVERY_S)
 
 
 async def _until_told(attempts: Attempts) -> bool:

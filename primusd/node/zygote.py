@@ -20,6 +20,7 @@ from primusd import logs
 from primusd.executor import main as executor_main
 from primusd.executor.directory import AttemptDirectory
 from primusd.executor.machine import EXIT_INTERNAL, EXIT_LEFT
+from primusd.executor.processes import set_name
 
 REQUEST_BYTES_MAX = 8192
 ANSWER_BYTES_MAX = 4096
@@ -89,6 +90,7 @@ def _serve(connection: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         # It ends when the node closes the connection, not before.
         signal.signal(number, signal.SIG_IGN)
+    set_name("primus-warm")
     anyio.run(anyio.sleep, 0)
     gc.collect()
     gc.freeze()
@@ -121,6 +123,7 @@ def _detach(attempt: Path, answer: int) -> None:
 def _execute(attempt: Path, answer: int) -> int:
     """Be the executor; its exit code."""
     try:
+        set_name("primus-executor")
         directory = AttemptDirectory(attempt)
         os.chdir(attempt)
         _redirect(directory)

@@ -5,6 +5,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -18,6 +19,7 @@ from primusd.executor.directory import (
     is_lock_held,
     read_holder,
 )
+from primusd.executor.files import prune
 from primusd.executor.main import hold
 from primusd.executor.processes import boot_id, signal_process, started_ticks
 from primusd.job.ids import AttemptId
@@ -349,3 +351,58 @@ async def test_the_lock_says_who_holds_it(node: NodeProcess) -> None:
     assert holder.started_ticks == started_ticks(holder.pid)
     os.kill(holder.pid, signal.SIGKILL)
     await until_dead(holder.pid)
+
+
+def test_shipped_files_that_nobody_used_for_long_go(tmp_path: Path) -> None:
+    for name, age_ms in (("old", 8 * 86_400_000), ("new", 1_000)):
+        (tmp_path / name).write_text(name)
+        at_ns = (1_800_000_000_000 - age_ms) * 1_000_000
+        os.utime(tmp_path / name, ns=(at_ns, at_ns))
+
+    count = prune(tmp_path, older_than_ms=7 * 86_400_000, now_ms=1_800_000_000_000)
+
+    assert count == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert prune(tmp_path / "nowhere", older_than_ms=1, now_ms=1) == 0
+
+
+UNIFIED = Path("/sys/fs/cgroup/unified")
+DELEGATING = """
+import os, sys
+from pathlib import Path
+from primusd.executor import cgroup
+own = Path(sys.argv[1])
+(own / "cgroup.procs").write_text("0")
+# As a host without version 1 has it.
+trees = cgroup.Trees(unified=own)
+cgroup.find_trees = lambda enforce: trees
+print(cgroup.delegate(frozenset({"hugetlb", "nothing"})))
+group = cgroup.make_group(trees, cgroup.AttemptId("j", "r", 0, 1))
+print((own / "primusd" / "j-r-0-a1" / "hugetlb.2MB.max").exists(), group.can_kill)
+print(Path("/proc/self/cgroup").read_text().splitlines()[-1].endswith("/node"))
+group.remove()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not (UNIFIED / "cgroup.procs").exists(), reason="makes a control group"
+)
+def test_a_node_moves_aside_so_that_others_can_be_limited() -> None:
+    given = UNIFIED / "cgroup.subtree_control"
+    if "hugetlb" not in (UNIFIED / "cgroup.controllers").read_text():
+        pytest.skip("version 2 has no controller here that could be given on")
+    was_given = "hugetlb" in given.read_text()
+    given.write_text("+hugetlb")
+    own = UNIFIED / f"primusd-test-{os.getpid()}"
+    own.mkdir()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", DELEGATING, own], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines() == ["True", "True True", "True"]
+    finally:
+        for folder in ("node", "primusd", ""):
+            (own / folder).rmdir()
+        if not was_given:
+            given.write_text("-hugetlb")
