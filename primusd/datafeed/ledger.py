@@ -223,7 +223,7 @@ def _declared(event: StreamDeclared, at: At) -> Stream:
     )
 
 
-def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:  # noqa: C901 - one arm per event
+def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:
     match event:
         case BeatReceived():
             return beats.beat(state, event, at.at_ms)
@@ -237,6 +237,17 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
             return list_units(state, event, at.at_ms)
         case ListingFailed():
             return fail_listing(state, event, at.at_ms)
+        case TimePassed():
+            return _time_passed(state, at.at_ms)
+        case StreamClosed():
+            return _in_phase(_without_readers(state), "Closed", at.at_ms)
+        case _:
+            return _apply_asked(state, event, at)
+
+
+def _apply_asked(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore:
+    """Return the stream after what a person or a job asked for."""
+    match event:
         case TaskSkipRequested():
             draft = StreamDraft(state, at.at_ms)
             is_new = losses.skip(draft, event, at.by)
@@ -256,15 +267,11 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
             restored = savepoints.restore(state, event.name, at)
             phase = "Serving" if state.phase == "Done" else state.phase
             return _in_phase(restored, phase, at.at_ms)
-        case TimePassed():
-            return _time_passed(state, at.at_ms)
-        case StreamClosed():
-            return _in_phase(_without_readers(state), "Closed", at.at_ms)
         case _:
             return _apply_decided(state, event, at)
 
 
-def _apply_decided(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:
+def _apply_decided(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore:
     draft = StreamDraft(state, at.at_ms)
     match event:
         case Granted(given):
