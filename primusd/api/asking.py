@@ -20,6 +20,7 @@ from primusd.job.ids import is_uid
 from primusd.job.model import Job
 
 CONTEXT: web.AppKey[Context] = web.AppKey("context", Context)
+DIGITS_MAX = 20
 LIMIT_DEFAULT = 500
 LIMIT_MAX = 5_000
 _TRUE = frozenset({"1", "true", "yes"})
@@ -110,7 +111,7 @@ def number(request: web.Request, name: str, default: int, *, low: int = 0, high:
     if text == "":
         return default
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < DIGITS_MAX):
         raise _wrong_parameter(name, text, f"a whole number from {low} to {high}")
     if not low <= int(text) <= high:
         raise _wrong_parameter(name, text, f"a whole number from {low} to {high}")
@@ -160,7 +161,8 @@ def check_version(request: web.Request, *, since: int, now: int) -> None:
     """
     given = request.headers.get("If-Match", "*").strip()
     versions = [part.strip(' "') for part in given.split(",")]
-    if given == "*" or any(one.isdecimal() and since <= int(one) <= now for one in versions):
+    known = (int(one) for one in versions if one.isdecimal() and len(one) < DIGITS_MAX)
+    if given == "*" or any(since <= one <= now for one in known):
         return
     raise PreconditionFailedError(
         f"the object is at version {now}, If-Match names {given[:80]}", hint="get it again"

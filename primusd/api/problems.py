@@ -8,8 +8,10 @@ import msgspec
 import structlog
 from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from primusd.errors import (
+    MalformedError,
     PhaseConflictError,
     PrimusdError,
     Problem,
@@ -63,16 +65,25 @@ def problem_document(error: PrimusdError, request_id: str = "") -> ProblemDocume
             pass
     return ProblemDocument(
         type=_type(error.code),
-        title=error.message,
+        title=_plain(error.message),
         status=error.status,
         code=error.code,
         request_id=request_id or UNSET,
-        hint=error.hint or UNSET,
-        errors=error.errors or UNSET,
+        hint=_plain(error.hint) or UNSET,
+        errors=tuple(_plain_problem(one) for one in error.errors) or UNSET,
         phase=phase or UNSET,
         event=event or UNSET,
         oldest=oldest or UNSET,
     )
+
+
+def _plain(text: str) -> str:
+    """Return a text that can be sent: headers may bring bytes that are no text."""
+    return text.encode(errors="replace").decode()
+
+
+def _plain_problem(problem: Problem) -> Problem:
+    return replace(problem, path=_plain(problem.path), found=_plain(problem.found))
 
 
 def _type(code: str) -> str:
@@ -89,6 +100,8 @@ async def answer_problems(request: web.Request, handler: Handler) -> web.StreamR
         response = await handler(request)
     except PrimusdError as error:
         response = problem_response(error, request_id)
+    except web.RequestPayloadError as error:
+        response = problem_response(MalformedError(f"the body cannot be read: {error}"), request_id)
     except web.HTTPRedirection:
         raise
     except web.HTTPException as error:
@@ -112,7 +125,7 @@ def problem_response(error: PrimusdError, request_id: str) -> web.Response:
 
 def _http_problem(request: web.Request, error: web.HTTPException, request_id: str) -> web.Response:
     code = _CODES.get(error.status, "InvalidRequest")
-    title = f"{HTTPStatus(error.status).phrase}: {request.method} {request.path}"
+    title = _plain(f"{HTTPStatus(error.status).phrase}: {request.method} {request.path}")
     if error.status == 413:
         title = "the body is larger than this path takes"
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}

@@ -157,12 +157,31 @@ def test_c34_every_path_answers_odd_bodies_and_parameters(server: Server) -> Non
             assert status < 500, (method, path, query, body, answer)
 
 
-def sent(server: Server, method: str, path: bytes, body: bytes) -> tuple[int, bytes]:
+HEADERS = (
+    b"If-Match: " + b"9" * 5_000, b'If-Match: "\xff", W/"1"', b"Idempotency-Key: \xff\x01",
+    b"Idempotency-Key: " + b"k" * 5_000, b"Accept: \xff", b"Content-Type: application/yaml;;=\xff",
+    b"Content-Type: application/toml", b"Last-Event-ID: " + b"9" * 5_000, b"Range: bytes=x",
+    b"Content-Encoding: gzip", b"Authorization: Bearer \xff", b"Host: \xff", b"Expect: nonsense",
+    b"Transfer-Encoding: chunked",
+)  # fmt: skip
+
+
+def test_c34_every_path_answers_odd_headers(server: Server) -> None:
+    server.submit()
+    for method, path in PATHS:
+        for header in HEADERS:
+            status, answer = sent(server, method, path.encode(), b"{}", header)
+            assert status < 500 or status == 505, (method, path, header, answer)
+
+
+def sent(
+    server: Server, method: str, path: bytes, body: bytes, header: bytes = b"X-Nothing: 1"
+) -> tuple[int, bytes]:
     """Send a request as it is, which http.client would refuse to."""
     connection: HTTPConnection = server.client._connection(20)
     connection.connect()
-    head = b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-    connection.sock.sendall(head % (method.encode(), path, len(body)) + body)
+    head = b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n\r\n"
+    connection.sock.sendall(head % (method.encode(), path, len(body), header) + body)
     answer = b""
     while part := connection.sock.recv(1 << 16):
         answer += part
