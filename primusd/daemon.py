@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import anyio
+import anyio.to_thread
 import structlog
 from aiohttp import web
 from anyio.abc import TaskGroup, TaskStatus
@@ -33,6 +34,7 @@ from primusd.local_node import keep_node, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
 from primusd.parts import Parts, build_parts
 from primusd.records import Event
+from primusd.refill import refilled
 from primusd.sampling import sample
 from primusd.startup import (
     Prepared,
@@ -48,6 +50,7 @@ from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
 from primusd.state.directory import EmbeddedElection
 from primusd.state.embedded import ArchiveLimits, EmbeddedJournal
+from primusd.state.journal import Journal
 
 log = structlog.get_logger()
 
@@ -56,6 +59,8 @@ CANCEL_S = 60.0
 """How long an orderly stop of an ephemeral daemon waits for its jobs."""
 CLOSE_S = 5.0
 BALLAST_AGAIN_S = 5.0
+REFILL_ENTRIES_MAX = 2_000
+"""How many archived entries are read at a start, for watches that go on."""
 LOOK_S = 0.05
 OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 
@@ -153,7 +158,7 @@ class Daemon:
         try:
             async with anyio.create_task_group() as group:
                 await group.start(self._hear_signals, parts)
-                await self._start(group, parts)
+                await self._start(group, parts, journal)
                 await self._told_to_stop.wait()
                 await self._end(parts.engine)
                 group.cancel_scope.cancel()
@@ -194,13 +199,14 @@ class Daemon:
             )
         return None
 
-    async def _start(self, group: TaskGroup, parts: Parts) -> None:
+    async def _start(self, group: TaskGroup, parts: Parts, journal: Journal) -> None:
         """Recover, ask the launchers, keep the plans, and only then answer anybody."""
         await group.start(parts.engine.run)
         await group.start(parts.effects.run)
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         group.start_soon(sample, parts.engine)
+        await self._refill(parts, journal)
         await group.start(self._serve, parts.app)
         # A node that somebody else starts (its own unit, another user) finds us by it as well.
         self._introduce_node()
@@ -211,6 +217,17 @@ class Daemon:
         systemd.notify_ready(f"leads, term {parts.engine.term}")
         if (every_ms := systemd.watchdog_every_ms()) is not None:
             group.start_soon(_ping_watchdog, every_ms)
+
+    async def _refill(self, parts: Parts, journal: Journal) -> None:
+        """Let watches go on from before our start, as far as the entries of late reach."""
+        newest = (await journal.load()).entries
+        from_revision = max(0, parts.watch.oldest - REFILL_ENTRIES_MAX)
+        older = await anyio.to_thread.run_sync(lambda: list(self._archive.read(from_revision)))
+        first = newest[0].revision if newest else 0
+        entries = [one for one in older if one.revision < first]
+        entries += [one for one in newest if one.revision <= parts.watch.oldest]
+        changes, oldest = refilled(entries, parts.engine.world)
+        parts.watch.refill(changes, oldest=oldest)
 
     async def _serve(
         self, app: web.Application, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED

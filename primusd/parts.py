@@ -41,6 +41,7 @@ class Parts(Struct, frozen=True):
 
     engine: Engine
     effects: Effects
+    watch: Watch
     liveness: Liveness
     nodes: NodeRegistry
     executors: ExecutorRegistry
@@ -103,7 +104,7 @@ def build_parts(
     app = build(context)
     add_executor_routes(app, executors)
     add_node_routes(app, nodes)
-    return Parts(engine, effects, liveness, nodes, executors, app)
+    return Parts(engine, effects, context.watch, liveness, nodes, executors, app)
 
 
 def _context(

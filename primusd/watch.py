@@ -135,6 +135,18 @@ class Watch:
             self._rendered[kind, key] = self._render(kind, key, self._engine.world)
         return self._rendered[kind, key]
 
+    def refill(self, changes: Iterable[Change], *, oldest: int) -> None:
+        """Put what was told before this daemon's life in front of the ring.
+
+        Args:
+            changes: In order, all before the ring's first.
+            oldest: The revision from which they are complete.
+        """
+        self._ring.extendleft(reversed(list(changes)))
+        if oldest >= 0:
+            self._oldest = min(oldest, self._oldest)
+        self._forget_old(self._engine.at_ms())
+
     @property
     def revision(self) -> int:
         """The newest revision that was told."""

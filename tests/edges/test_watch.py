@@ -16,6 +16,7 @@ from primusd.job.admission_events import CordonRequested, NodeSeen, UncordonRequ
 from primusd.job.events import CancelRequested, ForgetRequested, JobSubmitted
 from primusd.job.model import find_replica
 from primusd.records import ADMISSION
+from primusd.refill import refilled
 from primusd.state.journal import MemoryJournal
 from primusd.subscription import CutOffError
 from primusd.testing import SoleElection
@@ -51,10 +52,10 @@ def render(kind: str, key: str, world: World) -> Shown | None:
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, journal: MemoryJournal) -> None:
         self.clock = ManualClock()
         self.engine = Engine(
-            MemoryJournal(),
+            journal,
             SoleElection(),
             self.clock,
             settings=EngineSettings(cluster_id="c", version="0"),
@@ -75,9 +76,9 @@ class Stage:
         await self.engine.propose(UID, event, by="test")
 
 
-def play(work: Callable[[Stage], Awaitable[None]]) -> None:
+def play(work: Callable[[Stage], Awaitable[None]], journal: MemoryJournal | None = None) -> None:
     async def main() -> None:
-        stage = Stage()
+        stage = Stage(journal or MemoryJournal())
         async with anyio.create_task_group() as group:
             await group.start(stage.engine.run)
             with anyio.fail_after(20):
@@ -314,3 +315,51 @@ def test_a_document_is_made_once_however_many_follow() -> None:
         assert made == ["n1"]
 
     play(work)
+
+
+def test_a_watch_goes_on_over_a_restart_of_the_daemon() -> None:
+    journal = MemoryJournal()
+    revisions: list[int] = []
+
+    async def first(stage: Stage) -> None:
+        await stage.node()
+        revisions.append(stage.engine.revision)
+        await stage.submit()
+        await stage.cordon()
+
+    async def second(stage: Stage) -> None:
+        loaded = await journal.load()
+        entries = [one for one in loaded.entries if one.revision <= stage.watch.oldest]
+        changes, oldest = refilled(entries, stage.engine.world)
+        stage.watch.refill(changes, oldest=oldest)
+
+        watcher = stage.watch.open(["Job", "Node", "Replica"], since=revisions[0])
+
+        told = await next_lines(watcher)
+        assert ("MODIFIED", "n1", "Cordoned") in told
+        assert ("ADDED", UID, "Starting") in told
+        assert {key for _, key, _ in told} >= {f"{UID}/chief-0", f"{UID}/worker-1"}
+        assert stage.watch.oldest == 0
+
+    play(first, journal)
+    play(second, journal)
+
+
+def test_a_refill_reaches_back_to_the_newest_deletion_or_gap() -> None:
+    journal = MemoryJournal()
+
+    async def first(stage: Stage) -> None:
+        await stage.submit()
+        await stage.engine.propose(UID, CancelRequested(), by="test")
+        await stage.engine.propose(UID, ForgetRequested(), by="test")
+        await stage.node()
+
+    async def second(stage: Stage) -> None:
+        entries = (await journal.load()).entries
+        forgotten = len(entries) - 2
+
+        assert refilled(entries, stage.engine.world)[1] == forgotten
+        assert refilled((*entries[:2], *entries[-1:]), stage.engine.world)[1] == len(entries) - 1
+
+    play(first, journal)
+    play(second, journal)
