@@ -270,3 +270,55 @@ def test_c76_a_nasty_name_of_a_file_arrives_as_it_is(server: Server, name: str) 
     assert shown["spec"]["roles"]["worker"]["command"] == ["cat", name]
     assert shown["spec"]["roles"]["worker"]["env"] == {"NAME": name}
     assert again[0] == 0
+
+
+GOOD = b"name: hello\nroles: {worker: {command: ['true']}}\n"
+BOMB = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n" % (at, at, *(at - 1,) * 9)
+    for at in range(ord("b"), ord("k"))
+)
+BAD = {
+    "empty": (b"", "empty"),
+    "blank": (b" \n\n", "empty"),
+    "binary": (bytes(range(256)) * 8, ""),
+    "not_utf8": (GOOD + b"labels: {a: \xff}\n", "UTF-8"),
+    "ten_megabytes": (b"name: x\n" + b"# comment\n" * (1 << 20), "4 MiB"),
+    "alias_bomb": (BOMB, ""),
+    "duplicate_key": (GOOD + b"name: again\n", "name"),
+    "wrong_unit": (GOOD + b"deadline: 10 parsecs\n", "deadline"),
+    "no_unit": (GOOD + b"deadline: 10\n", "10 what?"),
+    "unknown_field": (GOOD + b"dedline: 10m\n", "deadline"),
+    "a_list": (b"[1, 2]\n", ""),
+    "broken": (b"name: [\n", ""),
+    "nested": (b"[" * 5_000, ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("verb", ["validate", "submit"])
+def test_bad_input_is_one_clear_sentence_and_exit_2(server: Server, verb: str, kind: str) -> None:
+    data, word = BAD[kind]
+    Path("job.yaml").write_bytes(data)
+
+    code, stdout, stderr = primusctl([verb, "job.yaml"])
+
+    assert (code, stdout) == (2, "")
+    first = stderr.splitlines()[0]
+    assert first.startswith("error: job.yaml")
+    assert word in first
+    assert len(first) < 400
+    assert "Traceback" not in stderr
+    assert not server.world.jobs
+
+
+@pytest.mark.parametrize("path", [".", "missing.yaml", "job.yaml/x", "a\0b"])
+def test_a_path_that_cannot_be_read_is_one_clear_sentence_and_exit_2(
+    server: Server, path: str
+) -> None:
+    Path("job.yaml").write_bytes(GOOD)
+
+    code, stdout, stderr = primusctl(["submit", path])
+
+    assert (code, stdout, len(stderr.splitlines())) == (2, "", 1)
+    assert stderr.startswith("error: ")
+    assert not server.world.jobs
