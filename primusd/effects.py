@@ -5,6 +5,7 @@ effect is idempotent per attempt and ends by proposing an event, or by its comma
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
@@ -15,6 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import core
 from primusd.datafeed.events import ListingFailed, UnitsListed
+from primusd.datafeed.model import UnitEntry
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.engine import Anew, Engine
@@ -125,8 +127,8 @@ class Effects:
     def _follow(self, published: Published) -> None:
         for machine in published.touched:
             self._keep(machine)
-        for uid in published.before.jobs.keys() - published.after.jobs.keys():
-            self._start(("drop", uid), DropRecord(uid))
+            if machine in published.before.jobs and machine not in published.after.jobs:
+                self._start(("drop", machine), DropRecord(machine))
 
     def _begin_anew(self, why: Anew) -> None:
         """The world was replaced: what runs is compared with what it plans."""
@@ -267,7 +269,8 @@ class Effects:
                 units = await anyio.to_thread.run_sync(
                     self._list_units, stream.spec, limiter=self._listings
                 )
-                for event in _listed(units, self._listed_before(machine)):
+                stream = self._engine.world.streams.get(machine, stream)
+                for event in _listed(units, stream.units):
                     await self._engine.propose(machine, event, by="source")
             except ListingError as error:
                 failed = ListingFailed(error.message, error.permanent)
@@ -276,11 +279,6 @@ class Effects:
                 log.warning("listing.failed", stream=machine, text=str(error))
             await self._sleep(LISTING_DELAYS_MS[min(tries, len(LISTING_DELAYS_MS) - 1)])
             tries += 1
-
-    def _listed_before(self, machine: str) -> int:
-        """Return how many units the stream knows: what was told twice must not count twice."""
-        plan = core.plan(self._engine.world, machine)
-        return next((one.listed for one in plan if isinstance(one, ListUnits)), 0)
 
     async def _sweep_for_ever(self, launcher: Launcher) -> None:
         while True:
@@ -334,12 +332,21 @@ def key_of(command: Command) -> Key | None:
             assert_never(command)
 
 
-def _listed(units: Sequence[Unit], known: int) -> Iterator[UnitsListed]:
-    """Yield what a listing found beyond the units that are known, the last part complete."""
-    firsts = range(known, len(units), UNITS_PER_EVENT) or range(known, known + 1)
-    for first in firsts:
-        part = tuple(units[first : first + UNITS_PER_EVENT])
-        yield UnitsListed(part, first, first + len(part) >= len(units))
+def _listed(units: Sequence[Unit], known: Sequence[UnitEntry]) -> Iterator[UnitsListed]:
+    """Yield what a listing found beside the units that are known, the last part complete.
+
+    Told apart by location: a listing after a crash may find a new file between those told before.
+    """
+    told = Counter(entry.unit.location for entry in known)
+    fresh: list[Unit] = []
+    for unit in units:
+        if told[unit.location]:
+            told[unit.location] -= 1
+        else:
+            fresh.append(unit)
+    for first in range(0, max(1, len(fresh)), UNITS_PER_EVENT):
+        part = tuple(fresh[first : first + UNITS_PER_EVENT])
+        yield UnitsListed(part, len(known) + first, first + len(part) >= len(fresh))
 
 
 def _delay_ms(attempt: AttemptId, tries: int) -> int:

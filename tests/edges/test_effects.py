@@ -6,7 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
+from primusd import effects
 from primusd.core import World
+from primusd.datafeed.model import UnitEntry
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.effects import UNITS_PER_EVENT
@@ -181,6 +183,19 @@ def test_a_listing_is_told_in_parts_and_rests_once_it_is_complete() -> None:
 
     play(cluster, work)
     assert calls == ["clicks"]
+
+
+def test_a_listing_after_a_crash_tells_what_is_new_wherever_it_stands() -> None:
+    """The part that was told before the crash is known; a file came in between since."""
+    known = [UnitEntry(Unit("file", f"/data/{name}", 100, "1"), 100) for name in "abde"]
+    found = [Unit("file", f"/data/{name}", 100, "1") for name in "abcdefg"]
+
+    (event,) = effects._listed(found, known)
+
+    assert [unit.location for unit in event.units] == ["/data/c", "/data/f", "/data/g"]
+    assert (event.first, event.is_complete) == (4, True)
+    (repeat,) = effects._listed(found[:2], known[:2])
+    assert (repeat.units, repeat.first, repeat.is_complete) == ((), 2, True)
 
 
 def test_a_listing_that_fails_for_a_while_is_tried_again() -> None:
