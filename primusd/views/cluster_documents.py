@@ -102,7 +102,7 @@ class Cluster(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Clust
     revision: str
     members: tuple[Member, ...]
     store: StoreStatus
-    journal_lag_ms: int
+    journal_lag_ms: Number = UNSET
     clock_skew_ms: int
     """By which the wall clock is ahead of journal time."""
     jobs: int
