@@ -1,7 +1,7 @@
 """Whole worlds driven by hand: `core.step` with a clock that the test moves.
 
-After every step all invariants are checked (in large worlds after every so many), and at the end of a test `replayed` proves that the
-records alone lead to the same world.
+After every step all invariants are checked (in large worlds after every so many), and at the end
+of a test `check_replay` proves that the records alone lead to the same world.
 """
 
 from collections.abc import Mapping
