@@ -25,7 +25,7 @@ from primusd.job.machine import IGNORE_REASONS, Ignore
 
 WANT_MAX = 64
 """Leases that one report may bring."""
-NO_ASKS = "this build seals and restores savepoints for people only: primusctl data NAME savepoint"
+NO_ASKS = "this version of primusd does not take savepoints or restores from a trainer yet"
 """The answer to a trainer's own ask, so that it does not wait for ever."""
 RATE_OVER_MS = 10_000
 """A reader's rate is smoothed over about this time."""

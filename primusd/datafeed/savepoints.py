@@ -47,7 +47,7 @@ def restore(stream: Stream, name: str, at: At) -> Stream | Ignore:
     if found is None:
         raise NotFoundError(
             f"stream {stream.name} has no savepoint {name}",
-            hint="primusctl data NAME savepoint lists them",
+            hint="primusctl data NAME status shows those there are",
         )
     after = replace(
         _folded(stream, at.at_ms),

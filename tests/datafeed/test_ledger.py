@@ -935,3 +935,22 @@ def test_a_stream_comes_back_from_its_snapshot_as_it_was() -> None:
     }
 
     assert decode_machine(key, parts) == driver.now
+
+
+def test_a_beat_of_one_of_many_readers_copies_one_shard_and_looks_through_no_unit() -> None:
+    driver = Driver(stream_spec(split={"byte_count": 100}), checks=False)
+    driver.list_all(text_unit(1000, f"{n}.txt") for n in range(300))
+    readers = [driver.open(index) for index in range(300)]
+    for reader in readers:
+        reader.beat(2)
+    before = driver.now
+
+    readers[150].take(10)
+    readers[150].beat(0)
+
+    after = driver.now
+    changed = [a is not b for a, b in zip(before.reader_shards, after.reader_shards, strict=True)]
+    assert sum(changed) == 1
+    assert after.units is before.units
+    assert after.epochs[0].unit_shards is before.epochs[0].unit_shards
+    assert after.hungry is before.hungry
