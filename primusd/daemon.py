@@ -32,7 +32,7 @@ from primusd.keys import node_key
 from primusd.listeners import AddressInUseError
 from primusd.local_node import keep_node, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
-from primusd.parts import Parts, build_parts
+from primusd.parts import Parts, build_parts, is_healthy
 from primusd.records import Event
 from primusd.refill import refilled
 from primusd.sampling import sample
@@ -216,7 +216,7 @@ class Daemon:
         sys.stdout.flush()
         systemd.notify_ready(f"leads, term {parts.engine.term}")
         if (every_ms := systemd.watchdog_every_ms()) is not None:
-            group.start_soon(_ping_watchdog, every_ms)
+            group.start_soon(_ping_watchdog, parts.engine, every_ms)
 
     async def _refill(self, parts: Parts, journal: Journal) -> None:
         """Let watches go on from before our start, as far as the entries of late reach."""
@@ -375,8 +375,9 @@ def _load_chain(tls: ssl.SSLContext, loaded: Loaded) -> None:
         ) from error
 
 
-async def _ping_watchdog(every_ms: int) -> None:
-    """Tell systemd that the loop turns; a loop that stands still tells nothing."""
+async def _ping_watchdog(engine: Engine, every_ms: int) -> None:
+    """Tell systemd that the loop turns; one that stands still, or hangs on its disk, does not."""
     while True:
-        systemd.notify_watchdog()
+        if is_healthy(engine):
+            systemd.notify_watchdog()
         await anyio.sleep(every_ms / 1000)

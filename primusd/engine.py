@@ -105,6 +105,7 @@ class Engine:
         self._time = JournalTime(clock, last_at_ms=0)
         self._snapshots = Snapshots()
         self._snapshots_due_ms = 0
+        self._busy_since_ms: int | None = None
         self._wedged: dict[str, str] = {}
         self._subscriptions: list[Subscription] = []
 
@@ -115,6 +116,11 @@ class Engine:
     def skew_ms(self) -> int:
         """Return by how much the wall clock is ahead of journal time."""
         return self._time.skew_ms()
+
+    def busy_ms(self) -> int:
+        """Return for how long the turn goes on that is being made; 0 while the loop waits."""
+        since_ms = self._busy_since_ms
+        return 0 if since_ms is None else self._clock.boot_ms() - since_ms
 
     def wedged(self, machine: str) -> str:
         """Return what is known of the bug that stopped a machine; "" when it runs."""
@@ -243,6 +249,7 @@ class Engine:
             if self._settings.ack_linger_ms and len(self._inbox) and self._inbox.only_beats():
                 await anyio.sleep(self._settings.ack_linger_ms / 1000)
             groups = self._inbox.take()
+            self._busy_since_ms = self._clock.boot_ms()
             if groups:
                 await self._commit(groups)
             if self.at_ms() >= self._snapshots_due_ms:
@@ -251,6 +258,8 @@ class Engine:
             raise
         except StoreUnavailableError as error:
             await self._reload(error)
+        finally:
+            self._busy_since_ms = None
 
     def _until_snapshots_s(self) -> float | None:
         """Return how long until snapshots are due; None while no machine has new records."""

@@ -61,15 +61,16 @@ def listen_unix(path: Path, *, group: str) -> Listener:
             f"another process answers on {path}",
             hint="stop it, or name another socket with --socket or --run-dir",
         )
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if path.is_socket():
             path.unlink()
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         made.bind(str(path))
         path.chmod(USER_MODE)
         _share(path, group)
         made.listen(BACKLOG)
     except OSError as error:
+        made.close()
         raise ConfigError(
             f"the socket {path} cannot be made: {error.strerror or error}",
             hint="name another one with --socket or --run-dir",
@@ -85,16 +86,16 @@ def listen_tcp(address: str) -> Listener:
         AddressInUseError: The port is taken.
         ConfigError: The host is not one of this machine, or the port needs a privilege.
     """
-    host, port = split_address(address)
+    made: socket.socket | None = None
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        family, place = _resolved(address)
+        made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(place)
         made.listen(BACKLOG)
     except OSError as error:
+        if made is not None:
+            made.close()
         if error.errno == errno.EADDRINUSE:
             raise AddressInUseError(
                 f"{address} is in use", hint='name another one with --listen, or "" for none'
@@ -105,6 +106,13 @@ def listen_tcp(address: str) -> Listener:
         ) from error
     made.settimeout(0)
     return Listener(made, _shown(made))
+
+
+def _resolved(address: str) -> tuple[int, tuple[object, ...]]:
+    """Return family and socket address of `host:port`."""
+    host, port = split_address(address)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return found[0][0], found[0][4]
 
 
 def share_file(path: Path, group: str, *, mode: int) -> None:

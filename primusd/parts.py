@@ -35,6 +35,9 @@ from primusd.sweep import Strays
 from primusd.views.rendering import Renderer
 from primusd.watch import Watch
 
+STUCK_MS = 30_000
+"""A turn that takes so long hangs on its disk: `/healthz` says so, and the watchdog bites."""
+
 
 class Parts(Struct, frozen=True):
     """What a daemon runs."""
@@ -139,7 +142,13 @@ def _context(
         heads=heads_of(prepared),
         live=live.live,
         ask=executors.ask,
+        is_healthy=lambda: is_healthy(engine),
     )
+
+
+def is_healthy(engine: Engine) -> bool:
+    """Return whether the loop turns: no write hangs, and no store is out of reach, for long."""
+    return engine.busy_ms() < STUCK_MS
 
 
 def _order_settings(loaded: Loaded) -> OrderSettings:
