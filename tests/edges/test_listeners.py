@@ -67,8 +67,9 @@ def test_a_file_in_its_place_is_left_alone_and_told(path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--socket or --run-dir"):
+    with pytest.raises(ConfigError, match="No such file or directory") as caught:
         listen_unix(tmp_path / "nowhere" / "s.sock", group="")
+    assert "--socket or --run-dir" in caught.value.hint
 
 
 def test_a_taken_port_is_told_from_an_address_that_is_not_ours() -> None:
