@@ -16,7 +16,7 @@ from ruamel.yaml.events import (
 )
 
 from primusd.errors import MalformedError, TooLargeError
-from primusd.jobfile.document import DEPTH_MAX, VALUES_MAX, Entry, Node
+from primusd.jobfile.document import DEPTH_MAX, VALUES_MAX, Entry, Node, show_value
 from primusd.jobfile.scalars import resolve
 
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -105,7 +105,9 @@ class _Builder:
 
     def _start(self, event: SequenceStartEvent | MappingStartEvent, *, is_mapping: bool) -> None:
         if event.tag is not None:
-            raise self._refused(event, f"has a tag {event.tag}; job files use none")
+            raise self._refused(
+                event, f"has a tag {show_value(str(event.tag))}; job files use none"
+            )
         if self.open and self.open[-1].is_mapping and self.open[-1].key is None:
             raise self._refused(event, "is a list or a mapping where a key must stand")
         if len(self.open) >= DEPTH_MAX:
@@ -123,7 +125,9 @@ class _Builder:
 
     def _scalar(self, event: ScalarEvent) -> None:
         if event.tag is not None:
-            raise self._refused(event, f"has a tag {event.tag}; job files use none")
+            raise self._refused(
+                event, f"has a tag {show_value(str(event.tag))}; job files use none"
+            )
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         top = self.open[-1] if self.open else None
         if top is not None and top.is_mapping and top.key is None:
@@ -136,7 +140,8 @@ class _Builder:
     def _alias(self, event: AliasEvent) -> None:
         node = self.anchors.get(event.anchor)
         if node is None:
-            raise self._refused(event, f"refers to {event.anchor}, which is not complete before it")
+            name = show_value(event.anchor)
+            raise self._refused(event, f"refers to {name}, which is not complete before it")
         if self.open and self.open[-1].is_mapping and self.open[-1].key is None:
             raise self._refused(event, "is an alias where a key must stand")
         self._place(node, None)
