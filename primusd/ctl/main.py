@@ -156,13 +156,14 @@ def run(argv: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except CtlError as error:
         return _told(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return USAGE
     except click.UsageError as error:
         verb = error.ctx.command_path if error.ctx else "primusctl"
-        return _told(
-            CtlError(
-                error.format_message().rstrip(".").lower(), hint=f"{verb} --help", exit_code=USAGE
-            )
-        )
+        said = error.format_message().rstrip(".")
+        said = said[:1].lower() + said[1:]
+        return _told(CtlError(said, hint=f"{verb} --help", exit_code=USAGE))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:

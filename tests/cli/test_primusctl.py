@@ -174,6 +174,17 @@ def test_every_verb_loads_and_has_a_help(verb: str) -> None:
     assert "Options of all verbs: primusctl --help" in stdout
 
 
+def test_without_a_verb_the_help_is_shown_as_it_is_and_exit_is_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Usage: primusctl [OPTIONS] COMMAND")
+    assert "submit      Submit a job file." in said.err
+
+
 def test_no_daemon_is_exit_5_with_what_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
