@@ -373,10 +373,10 @@ def _check_stdin(findings: Findings, spec: JobSpec, role: RoleSpec, path: Path) 
         )
     for reading in role.data:
         stream = spec.data.get(reading.stream)
-        if stream is not None and stream.format == "parquet":
+        if stream is not None and stream.format == "parquet" and role.framing != "lines":
             findings.add(
-                (*path, "feed"),
-                found="stdin",
-                allowed="sdk for Parquet",
-                hint=f"{reading.stream} is Parquet, which has no lines to write to a pipe",
+                (*path, "framing"),
+                found=role.framing,
+                allowed="lines",
+                hint=f"{reading.stream} is Parquet, which is fed to stdin as one JSON object a row",
             )
