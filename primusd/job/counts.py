@@ -11,6 +11,9 @@ from primusd.job.spec import JobSpec, budgets_of, stream_of
 
 REGISTRATION_MS = 300_000
 """Placed and no hello for so long: `noRegistration`."""
+REPLACE_MS_MIN = 65_000
+"""Later than the release effect gives up: by then the slot of a lost attempt is quarantined, and
+the next attempt has another."""
 START_MS = 60_000
 """Told to start and no trainer for so long: `startTimeout`."""
 
@@ -316,7 +319,7 @@ def _replaced_at(replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
         return 0
     is_lost = attempt.outcome is not None and attempt.outcome.cause is Cause.LOST
     if attempt.phase is AttemptPhase.GONE or is_lost:
-        return attempt.ended_ms + rules.replace_ms
+        return attempt.ended_ms + max(rules.replace_ms, REPLACE_MS_MIN)
     return 0
 
 

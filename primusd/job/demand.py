@@ -12,7 +12,7 @@ from primusd.job.admission_events import (
     SlotFreed,
     SlotQuarantined,
 )
-from primusd.job.chunks import mask_spans
+from primusd.job.chunks import is_named, mask_spans
 from primusd.job.counts import not_gone_of, rules_of
 from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import Proposed
@@ -158,13 +158,36 @@ def after_attempt(
     was_gone = before is not None and before.phase is AttemptPhase.GONE
     was_quarantined = before is not None and before.is_quarantined
     if after.is_quarantined and not was_quarantined:
-        found.append(Proposed(ADMISSION, SlotQuarantined(*key)))
+        if _is_newest(job, attempt):
+            found.append(Proposed(ADMISSION, SlotQuarantined(*key)))
     elif was_quarantined and not after.is_quarantined:
         found.append(Proposed(ADMISSION, QuarantineLifted(*key)))
     elif after.phase is AttemptPhase.GONE and not was_gone:
         span = Span(attempt.role, attempt.index, attempt.index)
         freed = SlotFreed(attempt.job, (span,), _runs_again(job, attempt))
         found.append(Proposed(ADMISSION, freed))
+    return tuple(found)
+
+
+def _is_newest(job: Job, attempt: AttemptId) -> bool:
+    """Return whether no other attempt has taken the place of this one, in its slot."""
+    replica = find_replica(job, attempt.role, attempt.index)
+    return replica is not None and replica.last_number == attempt.attempt
+
+
+def idle_slots(job: Job) -> tuple[Span, ...]:
+    """Return the replicas that the demand names and of which nothing runs."""
+    found: list[Span] = []
+    for role in job.roles.values():
+        masks = [
+            sum(
+                1 << bit
+                for bit, replica in enumerate(chunk.replicas)
+                if not not_gone_of(replica) and is_named(role, replica.index)
+            )
+            for chunk in role.chunks
+        ]
+        found += mask_spans(role.name, masks)
     return tuple(found)
 
 

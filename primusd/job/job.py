@@ -15,7 +15,7 @@ from primusd.datafeed.protocol import Held
 from primusd.errors import PhaseConflictError
 from primusd.job import completion, demand, failover, replica, reports, scheduling
 from primusd.job import events as ev
-from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted
+from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
 from primusd.job.ids import AttemptId
@@ -107,6 +107,9 @@ def consequences(before: Job | None, after: Job | None, event: ev.JobEvent) -> t
         found += _declared(after, event)
     if type(event) in ATTEMPT_EVENTS and before is not None:
         found += _after_attempt(before, after, event)
+    if isinstance(event, ev.JobEvicted) and before is not None:
+        idle = demand.idle_slots(before)
+        found += [Proposed(ADMISSION, SlotFreed(after.uid, idle))] if idle else []
     found += demand.changes(before, after)
     if before is not None and before.phase is not after.phase:
         found += _after_phase(before, after)

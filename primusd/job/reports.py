@@ -45,14 +45,15 @@ def apply(job: Job, event: ev.AttemptEvent, at_ms: int) -> Job | Ignore:
     if after.outcome is not None and after.outcome is not before.outcome:
         job, role, after = _charged(job, before, after, event.attempt, at_ms)
         replica = _without_ports(job, role, replica, after)
-    if after.is_quarantined and not before.is_quarantined:
+    is_slot_lost = after.is_quarantined and not before.is_quarantined and is_newest
+    if is_slot_lost:
         job, role, replica = _quarantined(job, role, replica)
     one = replace(
         replica,
         attempts=tuple(after if old is before else old for old in replica.attempts),
     )
     role = chunks.put(role, rules_of(job, role), {replica.index: one})
-    if after.is_quarantined and not before.is_quarantined:
+    if is_slot_lost:
         role = replace(role, wanted=chunks.wanted_spans(role.name, role.chunks))
     return replace(job, roles={**job.roles, role.name: role})
 

@@ -385,6 +385,23 @@ def test_a_lost_replica_is_replaced_only_after_replace_after() -> None:
     cluster.check_replay()
 
 
+def test_a_lost_attempt_that_is_replaced_early_leaves_its_slot_to_its_quarantine() -> None:
+    cluster = Cluster()
+    cluster.run(spec(replace_after_ms=10_000))
+    lost = cluster.id("worker-0")
+    port = dict(cluster.newest("worker-0").ports)["main"]
+    cluster.say(ev.ExecutorExpired(lost))
+    cluster.wait(60_000)
+    assert cluster.phases() == ["Active"]
+    cluster.say(ev.StopFailed(lost, was_delivered=False))
+
+    cluster.wait(5_000)
+
+    assert cluster.newest("worker-0").number == 2
+    assert dict(cluster.newest("worker-0").ports)["main"] != port
+    assert cluster.quarantined() == 1
+
+
 def test_replace_after_never_waits_for_the_launcher() -> None:
     cluster = Cluster()
     cluster.run(spec(replace_after_ms=-1))

@@ -3,6 +3,7 @@
 import pytest
 
 from primusd.job import events as ev
+from primusd.job.admission_events import DemandEvicted
 from primusd.job.phases import AttemptPhase
 from primusd.job.scheduling import start_end_ms
 from primusd.job.spec import Resources
@@ -228,7 +229,7 @@ def test_a_job_that_is_evicted_goes_back_to_the_queue_with_its_age_and_runs_agai
     cluster = Cluster()
     cluster.run(spec(role("worker", 2)))
 
-    cluster.say(ev.JobEvicted("prod came"), by="admission")
+    cluster.say(DemandEvicted(UID, "prod came"), machine="")
     assert {one.stop.reason for one in (cluster.newest("worker-0"),) if one.stop} == {"preempted"}
     cluster.stop_all()
     cluster.bring_up()
@@ -280,4 +281,19 @@ def test_scaling_down_retires_the_highest_and_scaling_up_revives_them() -> None:
         cluster.exit(f"worker-{index}")
     cluster.stop_all()
     assert cluster.phase == "Succeeded"
+    cluster.check_replay()
+
+
+def test_an_evicted_job_of_which_only_a_part_runs_comes_back_too() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+    cluster.exit("worker-0", code=1)
+    assert cluster.phases() == ["Delayed", "Active"]
+
+    cluster.say(DemandEvicted(UID, "prod came"), machine="")
+    cluster.stop_all()
+    cluster.wait(20_000)
+    cluster.bring_up()
+
+    assert cluster.phase == "Running"
     cluster.check_replay()
