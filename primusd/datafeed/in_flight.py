@@ -80,6 +80,19 @@ class InFlight:
                 self._rows_counted = rows
             return
 
+    def reached(self, count: int) -> dict[int, int]:
+        """Return how far each lease in flight was handed over with so many rows or bytes."""
+        found: dict[int, int] = {}
+        for one in self._flights:
+            inside = count - one.begin
+            if inside >= one.size:
+                found[one.token] = one.hi
+            elif inside > 0:
+                found[one.token] = one.locate(inside)
+            else:
+                found.setdefault(one.token, one.lo)
+        return found
+
     def clear(self) -> None:
         """Forget all of it: whoever held it is gone."""
         self._flights.clear()

@@ -87,6 +87,7 @@ class PipeDelivery:
         if has_completed and self._is_finished:
             state = self._reader.state
             state.take(state.flights.delivered, now=self._desk.clock())
+        self._reader.state.recall(self._consumed)
         self.close()
 
     def close(self) -> None:
@@ -189,6 +190,7 @@ class PipeDelivery:
                 return
             self._is_broken = True
             self.look()
+            self._reader.state.recall(self._consumed)
             self._reader.state.give_back_all()
             self._reader.drop_buffer()
 

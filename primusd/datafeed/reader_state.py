@@ -272,6 +272,13 @@ class ReaderState:
         self.is_open = False
         return tuple(final)
 
+    def recall(self, count: int) -> None:
+        """Note that of what was handed over only so much reached the trainer, which is gone."""
+        for token, position in self.flights.reached(count).items():
+            holding = self._holdings.get(token)
+            if holding is not None:
+                holding.delivered = max(holding.taken, min(position, holding.delivered))
+
     def _give_back(self, holding: Holding) -> None:
         self._returned[holding.lease.token] = holding.held(self.stream)
         self._holdings.pop(holding.lease.token, None)

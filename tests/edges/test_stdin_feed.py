@@ -16,6 +16,7 @@ from bench.grantor import Grantor, Open
 from primusd.datafeed import pipe
 from primusd.datafeed.pipe import CHILD_BUFFER_BYTES
 from primusd.datafeed.pipe_reader import activity, is_waiting_for_input
+from primusd.datafeed.protocol import Held
 from tests.edges.fed_trainer import fed, stdin_plan, units_of, until
 
 READ_ONE_LINE_AND_STOP = ["sh", "-c", "read line; echo $line; kill -STOP $$"]
@@ -221,6 +222,26 @@ def test_a_busy_program_is_not_taken_to_have_used_what_it_read(tmp_path: Path) -
             return lease.position
 
     assert anyio.run(main) == 0
+
+
+def test_what_never_left_the_pipe_did_not_come_twice(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", 60_000)
+    grantor = Grantor("rows", units_of(tmp_path))
+
+    async def main() -> Held:
+        async with fed(grantor, stdin_plan()) as one:
+            process = one.start(READ_ONE_LINE_AND_STOP)
+            assert process.stdout is not None
+            await anyio.to_thread.run_sync(process.stdout.readline)
+            process.kill()
+            process.communicate()
+            (held,) = one.server.trainer_ended(None, 9)
+            return held
+
+    held = anyio.run(main)
+
+    assert held.position == 0
+    assert held.delivered == 11, "a shell reads byte by byte: one row"
 
 
 SLOW = """
