@@ -91,12 +91,20 @@ async def add_node(request: web.Request) -> web.Response:
 async def list_strays(request: web.Request) -> web.Response:
     """List what launchers have and this store does not know."""
     context = context_of(request)
+    await _look(context)
     return answer(
         documents.StrayList(
             resource_version=str(context.engine.revision),
             items=tuple(_stray(one.launcher, one.listed) for one in context.strays.all()),
         )
     )
+
+
+async def _look(context: Context) -> None:
+    """Ask the launchers now: the last sweep may be older than what a person just saw."""
+    for name, launcher in context.launchers.items():
+        found = sort_listed(context.engine.world, await launcher.list())
+        context.strays.put(name, found.strays)
 
 
 def stray_id(listed: Listed) -> str:

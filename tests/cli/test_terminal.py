@@ -151,3 +151,19 @@ def test_starting_up_loads_neither_the_api_nor_anything_heavy(server: Server) ->
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_words_are_completed_without_a_daemon() -> None:
+    def completed(words: str, index: int) -> list[str]:
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(index)}
+        done = subprocess.run(
+            [CTL],
+            env={**os.environ, "_PRIMUSCTL_COMPLETE": "bash_complete", **asked},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    assert completed("primusctl l", 1) == ["plain,list", "plain,logs"]
+    assert completed("primusctl wait --f", 2) == ["plain,--for"]
