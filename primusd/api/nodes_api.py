@@ -14,6 +14,7 @@ from primusd.job.admission_model import Node
 from primusd.keys import node_key
 from primusd.launchers.base import Listed
 from primusd.records import ADMISSION
+from primusd.sweep import sort_listed
 from primusd.views import cluster_documents as documents
 from primusd.views.nodes import node_document
 

@@ -17,7 +17,7 @@ import pytest
 from tests.real.port_ranges import own_ports
 
 BIN = Path(sys.executable).parent
-WAIT_S = 60
+WAIT_S = 40
 FINAL = ("Succeeded", "Failed", "Cancelled")
 
 

@@ -1,0 +1,69 @@
+"""C57: a daemon on an empty, an older or a foreign state kills no trainer: only knowledge kills."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SLEEPER = """
+apiVersion: primus/v1
+name: sleeper
+roles:
+  worker: {command: "sleep 1000 & wait", stop: {grace: 1s}}
+"""
+STORE = ("journal.db", "journal.db-wal", "journal.db-shm")
+IDENTITY = ("cluster.json", "secret")
+
+
+def move(names: tuple[str, ...], source: Path, target: Path) -> None:
+    """Move those of the files that are there."""
+    target.mkdir(exist_ok=True)
+    for name in names:
+        if (source / name).exists():
+            shutil.move(source / name, target / name)
+
+
+def copy(names: tuple[str, ...], source: Path, target: Path) -> None:
+    """Copy those of the files that are there."""
+    target.mkdir(exist_ok=True)
+    for name in names:
+        if (source / name).exists():
+            shutil.copy2(source / name, target / name)
+
+
+@pytest.mark.parametrize("state", ["empty", "older", "foreign"])
+def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state: str) -> None:
+    true, kept = head.folder / "true", head.folder / "kept"
+    head.start()
+    head.until("there is a node", lambda: "Ready" in head.ctl("nodes", "list").stdout)
+    head.kill()
+    copy(STORE, head.state, kept)
+    head.start()
+    name = head.submit(SLEEPER)
+    head.until("it runs", lambda: head.phase(name) == "Running")
+    before = head.trainers("worker-0")
+    log = next(head.state.glob("jobs/*/worker-0/a1/executor.log"))
+    head.kill()
+
+    move((*STORE, *IDENTITY) if state == "foreign" else STORE, head.state, true)
+    if state == "older":
+        copy(STORE, kept, head.state)
+    head.start()
+
+    head.until("the executor was turned away", lambda: "refused" in log.read_text())
+    if state != "foreign":
+        head.until("it is a stray", lambda: "worker-0" in head.ctl("strays", "list").stdout)
+    assert head.trainers("worker-0") == before
+    assert head.ctl("get", name, allowed=(3,)).returncode == 3
+
+    head.kill()
+    move((*STORE, *IDENTITY), head.state, head.folder / "wrong")
+    move((*STORE, *IDENTITY), true, head.state)
+    head.start()
+
+    assert head.phase(name) == "Running"
+    assert head.attempts(name) == {"worker-0": 1}
+    assert head.trainers("worker-0") == before
+    head.ctl("cancel", name)
+    head.until("the trainer ended", lambda: not head.trainers("worker-0"), within_s=100)
