@@ -1,5 +1,6 @@
 """The daemon: keeps every part running, hears signals, and stops in order; knows them all."""
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -96,6 +97,13 @@ def run(prepared: Prepared) -> int:
     if prepared.is_ephemeral and code == EXIT_STOPPED:
         remove_state(prepared)
     return code
+
+
+def say(text: str) -> None:
+    """Print for a person; nobody may listen any more."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def failed(error: PrimusdError) -> int:
@@ -212,8 +220,7 @@ class Daemon:
         self._introduce_node()
         if not self._prepared.flags.no_node:
             group.start_soon(keep_node, self._state)
-        sys.stdout.write(start_lines(self._prepared, __version__) + "\n")
-        sys.stdout.flush()
+        say(start_lines(self._prepared, __version__))
         systemd.notify_ready(f"leads, term {parts.engine.term}")
         if (every_ms := systemd.watchdog_every_ms()) is not None:
             group.start_soon(_ping_watchdog, parts.engine, every_ms)
@@ -322,8 +329,7 @@ class Daemon:
                 await wait_for_end(self._state)
         count = living_attempts(engine)
         told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
-        sys.stdout.write((told if count else "primusd stopped; no trainer runs") + "\n")
-        sys.stdout.flush()
+        say(told if count else "primusd stopped; no trainer runs")
 
     async def _end_jobs(self, engine: Engine) -> None:
         """Cancel every job and wait until nothing of it is left; a second signal ends the wait."""

@@ -21,9 +21,10 @@ from primusd.errors import (
     NotLeaderError,
     PrimusdError,
     StoreUnavailableError,
+    TooManyRequestsError,
     WedgedError,
 )
-from primusd.inbox import Inbox, Waiting
+from primusd.inbox import TOLD_WAITING_MAX, Inbox, Waiting
 from primusd.job.admission_events import MachineUnwedged, MachineWedged, TermBegan
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Entry, Event, Proposal, encode_entry, job_of
@@ -160,11 +161,14 @@ class Engine:
     def tell(self, machine: str, event: Event, *, by: str) -> None:
         """Record an event without waiting; a refusal is logged.
 
-        While nothing can be recorded it is dropped: whoever tells repeats what is still so.
+        While nothing can be recorded it is dropped: whoever tells says all again once that is over.
         """
         if self.outage is not None:
             return
-        self._inbox.put(_Told((Proposal(machine, event, by),)))
+        try:
+            self._inbox.put(_Told((Proposal(machine, event, by),)), count_max=TOLD_WAITING_MAX)
+        except TooManyRequestsError as error:
+            log.error("engine.fact_dropped", machine=machine, by=by, text=error.message)  # noqa: TRY400
 
     def subscribe(self) -> Subscription:
         """Return a bounded queue of everything that is published from now on."""

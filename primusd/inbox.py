@@ -13,6 +13,8 @@ from primusd.records import Proposal
 PROPOSALS_PER_STEP_MAX = 256
 PROPOSALS_WAITING_MAX = 50_000
 """10,000 executors that all report at once, five times over; beyond it the proposer hears 429."""
+TOLD_WAITING_MAX = 4 * PROPOSALS_WAITING_MAX
+"""What edges tell is bounded by what there is to tell; this is for a loop that hangs."""
 
 
 class Waiting:
@@ -52,15 +54,15 @@ class Inbox:
         self._count = 0
         self._arrived = anyio.Event()
 
-    def put(self, waiting: Waiting) -> None:
+    def put(self, waiting: Waiting, *, count_max: int = PROPOSALS_WAITING_MAX) -> None:
         """Add a group at the end.
 
         Raises:
-            TooManyRequestsError: Too much waits already.
+            TooManyRequestsError: So much waits already.
         """
         count = len(waiting.proposals)
         assert 0 < count <= PROPOSALS_PER_STEP_MAX
-        if self._count + count > PROPOSALS_WAITING_MAX:
+        if self._count + count > count_max:
             raise TooManyRequestsError(
                 f"{self._count} proposals wait for the journal already", hint="try again in 1 s"
             )

@@ -23,6 +23,7 @@ EVENTS: frozenset[str] = frozenset(
         "config.refused",
         "config.reloaded",
         "daemon.dumped",
+        "engine.fact_dropped",
         "engine.follower_raised",
         "engine.led",
         "engine.machine_wedged",

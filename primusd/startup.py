@@ -55,9 +55,15 @@ def load_configuration(flags: argparse.Namespace, environ: Mapping[str, str]) ->
     Raises:
         ConfigError: Every fault at once.
     """
-    if flags.ephemeral and not flags.state_dir:
+    made = flags.ephemeral and not flags.state_dir
+    if made:
         flags.state_dir = tempfile.mkdtemp(prefix="primusd-")
-    return config.load(vars(flags), environ, flags.config)
+    try:
+        return config.load(vars(flags), environ, flags.config)
+    except ConfigError:
+        if made:
+            Path(flags.state_dir).rmdir()
+        raise
 
 
 def prepare(flags: argparse.Namespace, loaded: Loaded, environ: Mapping[str, str]) -> Prepared:
