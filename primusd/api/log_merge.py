@@ -69,10 +69,17 @@ class FileReader:
     def __init__(self, directory: Path, stream: str) -> None:
         self._directory = directory
         self._stream = stream
+        self._quiet: tuple[int, int] | None = None
 
     def read(self, offset: int, byte_count: int) -> Piece:
-        """Return what the files hold."""
-        return read_log(self._directory, self._stream, offset, byte_count)
+        """Return what the files hold; one that stands still is not opened again."""
+        stat = (self._directory / f"{self._stream}.log").stat()
+        mark = (stat.st_ino, stat.st_size)
+        if byte_count and mark == self._quiet:
+            return Piece(offset, b"", offset)
+        piece = read_log(self._directory, self._stream, offset, byte_count)
+        self._quiet = mark if byte_count and not piece.data else None
+        return piece
 
     def times(self) -> TimeIndex:
         """Return the index beside the files."""
@@ -180,13 +187,15 @@ class LogMerge:
         self._tail = tail
         self._sources: dict[tuple[str, int, str], Source] = {}
 
-    def poll(self, *, flushes: bool = False) -> list[LogLine]:
+    def poll(self, *, flushes: bool = False, discovers: bool = True) -> list[LogLine]:
         """Return the next lines, oldest first, at most about 1 MiB of them.
 
         Args:
             flushes: Nothing more is written: last lines without an end count as whole.
+            discovers: There may be attempts that were not there before.
         """
-        self._discover()
+        if discovers:
+            self._discover()
         if self._tail >= 0:
             tail, self._tail = self._tail, -1
             return self._take_tail(tail, flushes=flushes)

@@ -75,12 +75,15 @@ async def _followed(
     context: Context, uid: str, merge: LogMerge, remote: RemoteLogs, *, follows: bool
 ) -> AsyncIterator[list[LogLine]]:
     """Yield lines as they come; ends with the job, or at once when nobody follows."""
+    seen = -1
     while True:
         job = context.engine.world.jobs.get(uid)
         is_over = not follows or job is None or job.is_final
         if job is not None and not job.is_final:
             await remote.poll(job)
-        lines = await anyio.to_thread.run_sync(_polled, merge, is_over)
+        revision = job.changed_revision if job is not None else 0
+        lines = await anyio.to_thread.run_sync(_polled, merge, is_over, revision != seen)
+        seen = revision
         if lines:
             yield lines
         elif is_over:
@@ -89,8 +92,8 @@ async def _followed(
             await anyio.sleep(POLL_S)
 
 
-def _polled(merge: LogMerge, is_over: bool) -> list[LogLine]:  # noqa: FBT001  run_sync passes no names
-    return merge.poll(flushes=is_over)
+def _polled(merge: LogMerge, is_over: bool, discovers: bool) -> list[LogLine]:  # noqa: FBT001  run_sync passes no names
+    return merge.poll(flushes=is_over, discovers=discovers)
 
 
 class _Encoder:
