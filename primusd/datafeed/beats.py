@@ -105,8 +105,9 @@ def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
 def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
     """Take in a report; what cannot be read comes before the positions that pass over it."""
     report = event.report
-    for found in report.mapped:
-        _learn(draft, event.attempt, found)
+    if draft.before.phase == "Serving":
+        for found in report.mapped:
+            _learn(draft, event.attempt, found)
     for bad in report.bad:
         if bad.kind != "transient":
             _note_bad(draft, event, bad)
