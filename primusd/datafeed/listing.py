@@ -22,6 +22,11 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     draft.known += sum(entry.size for entry in entries if entry.size >= 0)
     draft.unsized_units += sum(entry.size < 0 for entry in entries)
     draft.is_listed = event.is_complete
+    if stream.spec.split.rows and (uncut := next((e for e in entries if e.size >= 0), None)):
+        draft.failure = (
+            f"split.rows cannot be kept: {uncut.unit.location} is text, which is cut by bytes; "
+            f"write split: {{bytes: 64Mi}}"
+        )
     for epoch in draft.epochs.values():
         draft.move_on(epoch)
     draft.changes |= {"waiting_for": (), "listing_failures": 0, "next_listing_ms": 0}

@@ -89,7 +89,7 @@ def released(state: UnitState, one: Range, position: int) -> UnitState:
 def killed(state: UnitState, dead: DeadRange) -> UnitState:
     """Return the state with one more dead range, which was waiting, or is inside a lease."""
     one = Range(dead.lo, dead.hi)
-    after = replace(state, dead=tuple(sorted((*state.dead, dead), key=lambda one: one.lo)))
+    after = replace(state, dead=_joined(sorted((*state.dead, dead), key=lambda one: one.lo)))
     parts = overlap(state.loose, one.lo, one.hi)
     for part in parts:
         after = _without_waiting(after, part)
@@ -154,6 +154,22 @@ def struck(state: UnitState, one: Range, reader: str, minimum: int) -> tuple[Uni
 def is_struck_out(suspect: Strike, one: Range) -> bool:
     """Return whether the range that a reader just died on cannot be halved and had its chances."""
     return suspect.hi == one.hi and len(suspect.readers) >= STRIKES_MAX
+
+
+def _joined(dead: list[DeadRange]) -> tuple[DeadRange, ...]:
+    """Return sorted dead ranges, those that touch and say the same as one; a bad file has many."""
+    found: list[DeadRange] = []
+    for one in dead:
+        last = found[-1] if found else None
+        if last is not None and last.hi == one.lo and _says(last) == _says(one):
+            found[-1] = replace(last, hi=one.hi)
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _says(dead: DeadRange) -> tuple[str, str, str]:
+    return dead.kind, dead.text, dead.by
 
 
 def _with_waiting(state: UnitState, one: Range) -> UnitState:

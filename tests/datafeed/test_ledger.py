@@ -368,6 +368,29 @@ def test_an_unreadable_record_fails_the_stream_or_is_left_out_and_counted() -> N
     assert outcomes == [("Failed", 0, 10), ("Done", 90, 10), ("Failed", 0, 10)]
 
 
+def test_bad_records_that_touch_are_kept_as_one_range() -> None:
+    driver = Driver(stream_spec(on_bad="skipRecord", bad_rows=3))
+    reader = driver.open(0)
+    driver.list_all([text_unit(100)])
+    reader.beat(1)
+    held = reader.obey()[0]
+
+    for lo in (20, 40, 30):
+        reader.beat(0, bad=(BadRange(held, lo, lo + 10, "data", "not UTF-8"),))
+
+    (dead,) = ledger.tasks(driver.now, "dead")
+    assert (dead.lo, dead.hi, driver.now.bad_count) == (20, 50, 3)
+
+
+def test_a_split_by_rows_of_text_is_refused_not_ignored() -> None:
+    driver = Driver(stream_spec(split={"rows": 10}))
+
+    driver.list_all([rows_unit(), text_unit(100, "odd.txt")])
+
+    assert driver.now.phase == "Failed"
+    assert "odd.txt is text" in driver.now.failure
+
+
 def test_what_cannot_be_counted_is_over_every_budget() -> None:
     driver = Driver(stream_spec(on_bad="skipRecord", bad_rows=1000))
     reader = driver.open(0)

@@ -82,11 +82,7 @@ def aimed(event: ev.StreamEvent, driver: Driver) -> ev.StreamEvent:
 def test_no_report_makes_the_ledger_raise_or_lose_its_balance(
     events: list[ev.StreamEvent], on_bad: str, split: int
 ) -> None:
-    driver = Driver(
-        stream_spec(
-            on_bad=on_bad, bad_rows=-1, epochs=2, split={"rows": split, "byte_count": split}
-        )
-    )
+    driver = Driver(stream_spec(on_bad=on_bad, bad_rows=-1, epochs=2, split={"byte_count": split}))
     driver.list_all([text_unit(40), rows_unit(), rows_unit(), text_unit(0)])
     for index in range(2):
         driver.propose(ev.ReaderOpened(attempt_id(index), "a"))

@@ -72,7 +72,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         epochs = self.random.choice((1, 1, 2, 3))
-        split = self.random.choice(({}, {"byte_count": 7, "rows": 7}))
+        split = self.random.choice(({}, {"byte_count": 7}))
         self.driver = Driver(stream_spec(epochs=epochs, split=split))
         self.epochs = epochs
         self.sizes: list[int] = []
