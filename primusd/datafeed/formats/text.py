@@ -20,6 +20,8 @@ from primusd.datafeed.formats.base import (
 from primusd.datafeed.protocol import Unit
 
 PIPE_BLOCK_BYTES = 1 << 20
+# Finding the line ends of a block takes eight times its memory for a moment.
+BLOCK_BYTES = 1 << 20
 SEARCH_BYTES = 64 << 10
 # A line is held in memory whole; a file without line ends must not take all of it.
 LINE_BYTES_MAX = 64 << 20
@@ -62,7 +64,7 @@ class TextFile:
         at, stop = self.line_start(lo), self.line_start(hi)
         block_lo = lo
         while at < stop:
-            data = self._lines(at, stop, block_bytes)
+            data = self._lines(at, stop, min(block_bytes, BLOCK_BYTES))
             check_pin(self._file, self._unit)
             end = at + len(data)
             yield line_block(data, at, block_lo, hi if end >= stop else end)
