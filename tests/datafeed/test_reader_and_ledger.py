@@ -72,7 +72,7 @@ class Ledger:
 def run(
     program: list[tuple[str, int, int]], *, is_pipe: bool, is_sized: bool, split: int
 ) -> tuple[World, Driver]:
-    driver = Driver(stream_spec(epochs=2, split={"rows": split, "byte_count": split}))
+    driver = Driver(stream_spec(epochs=2, split={"byte_count" if is_sized else "rows": split}))
     driver.list_all([text_unit(POSITIONS) if is_sized else rows_unit()])
     cuts = () if is_sized else (20, 40, POSITIONS)
     world = World(Ledger(driver, cuts), [Life("r1", is_pipe), Life("r2", is_pipe)])
