@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                folder = "/".join(Path(report.location[0]).parts[:2])
+                folder = "/".join(Path(report.nodeid.partition("::")[0]).parts[:2])
                 seconds[folder] += report.duration
                 counts[folder] += report.when == "call"
     for folder in sorted(seconds, key=lambda folder: -seconds[folder]):

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -355,17 +356,23 @@ def as_user(uid: int, gid: int) -> list[str]:
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
 
 
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder that any user can reach; those of pytest are closed to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.root
 def test_a_daemon_without_rights_and_a_root_node_run_a_job_and_show_its_logs(
-    tmp_path: Path,
+    passable: Path,
 ) -> None:
     """The users and modes of the units: the daemon reads by its group what the node writes."""
     uid, gid = 64_321, 64_320
     if os.geteuid() != 0 or not can_be_run_by(uid):
         pytest.skip("only root can become another user, who must be able to run this Python")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    folders = {"STATE_DIRECTORY": tmp_path / "state", "RUNTIME_DIRECTORY": tmp_path / "run"}
+    folders = {"STATE_DIRECTORY": passable / "state", "RUNTIME_DIRECTORY": passable / "run"}
     for folder, mode in zip(folders.values(), (0o751, 0o750), strict=True):
         folder.mkdir()
         folder.chmod(mode)
@@ -378,8 +385,9 @@ def test_a_daemon_without_rights_and_a_root_node_run_a_job_and_show_its_logs(
     node = subprocess.Popen(
         ["setpriv", f"--regid={gid}", "--clear-groups", *program, "node"], env=environ
     )
-    address = f"unix:{tmp_path}/run/primusd.sock"
+    address = f"unix:{passable}/run/primusd.sock"
     try:
+        wait_for_socket(passable / "run" / "primusd.sock", daemon)
         ran = ctl(address, "run", "--name", "spoken", "--", "echo", "heard by its group")
         logs = ctl(address, "logs", "spoken")
     finally:
@@ -390,17 +398,19 @@ def test_a_daemon_without_rights_and_a_root_node_run_a_job_and_show_its_logs(
     assert ran.returncode == 0, ran.stderr
     assert "heard by its group" in logs.stdout
     assert codes == [0, 0]
-    lock = tmp_path / "state" / "node.lock"
+    lock = passable / "state" / "node.lock"
     assert lock.stat().st_uid == 0
 
 
-def ctl(address: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run primusctl once the daemon's socket is there."""
-    path = Path(address.removeprefix("unix:"))
+def wait_for_socket(path: Path, daemon: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not path.is_socket():
+        assert daemon.poll() is None, "the daemon ended"
         assert time.monotonic() < deadline, "the daemon did not start"
         time.sleep(0.02)
+
+
+def ctl(address: str, *words: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / "primusctl"
     return subprocess.run(
         [program, "--address", address, *words],
