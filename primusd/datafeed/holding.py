@@ -46,6 +46,11 @@ class Holding:
         return self.is_stuck or self.read >= self.hi
 
     @property
+    def is_delivered(self) -> bool:
+        """Whether all of it was handed over, or no more of it can be."""
+        return self.is_stuck or self.delivered >= self.hi
+
+    @property
     def is_done(self) -> bool:
         """Whether the trainer took all of it."""
         return self.taken >= self.hi
@@ -78,7 +83,7 @@ class Rate:
 
     Attributes:
         rows: Taken, weighed by their age; add to it.
-        leases: Read, likewise.
+        leases: Handed over whole, likewise.
     """
 
     def __init__(self) -> None:
@@ -104,5 +109,5 @@ class Rate:
 
     @property
     def leases_per_second(self) -> float:
-        """Leases read in a second; 0.0 not known yet."""
+        """Leases handed over in a second; 0.0 not known yet."""
         return self.leases / self._busy_s if self._busy_s > BUSY_MIN_S else 0.0

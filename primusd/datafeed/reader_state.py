@@ -20,10 +20,10 @@ from primusd.datafeed.protocol import BadRange, FeedOrders, FeedReport, Held, Le
 # Of the lease time: clocks that drift, and the way of a report (docs/protocol.md §6).
 MARGIN = 0.1
 IDLE_S = 60.0
-# One that is read and one behind it, so that the next begins without a round trip.
+# One that is handed over and one behind it, so that the next begins without a round trip.
 LEASES_MIN = 2
 LEASES_MAX = 64
-# Small files end faster than a report is answered: ask for what is read in two beats.
+# Small files end faster than a report is answered: ask for what is used in two beats.
 LEASES_AHEAD_S = 2.0
 
 
@@ -169,9 +169,8 @@ class ReaderState:
     def was_read(self, token: int, to: int) -> None:
         """Note how far a lease was read into memory."""
         holding = self._holdings.get(token)
-        if holding is not None and not holding.is_read:
+        if holding is not None:
             holding.read = max(holding.read, to)
-            self._rate.leases += holding.is_read
 
     def was_bad(self, bad: BadRange) -> None:
         """Note a range that cannot be read; after a transient fault its lease rests there."""
@@ -219,7 +218,9 @@ class ReaderState:
     ) -> None:
         """Note that rows are handed over from here on; call it before the first byte goes."""
         holding = self._holdings[token]
+        was_delivered = holding.is_delivered
         holding.delivered = max(holding.delivered, hi)
+        self._rate.leases += holding.is_delivered and not was_delivered
         holding.rows_delivered += row_count
         if not len(self.flights):
             self._moved_at = now
@@ -310,7 +311,7 @@ class ReaderState:
     @property
     def is_delivered(self) -> bool:
         """Whether all that is held was handed over, as far as it can be read."""
-        return all(one.is_stuck or one.delivered >= one.hi for one in self._holdings.values())
+        return all(one.is_delivered for one in self._holdings.values())
 
     @property
     def has_no_more(self) -> bool:
@@ -327,9 +328,10 @@ class ReaderState:
             return 0
         if self.state == "end":
             return 0
-        unread = sum(1 for one in self._holdings.values() if not one.is_read)
+        # Read and not handed over counts as held: others could use it meanwhile.
+        waiting = sum(1 for one in self._holdings.values() if not one.is_delivered)
         ahead = math.ceil(self._rate.leases_per_second * LEASES_AHEAD_S)
-        return max(0, min(LEASES_MIN + ahead, LEASES_MAX) - unread)
+        return max(0, min(LEASES_MIN + ahead, LEASES_MAX) - waiting)
 
     def note_want(self, buffered_bytes: int) -> None:
         """Make a report urgent when further leases could be started and it was not said."""

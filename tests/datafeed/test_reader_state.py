@@ -321,7 +321,7 @@ def test_orders_that_were_under_way_do_not_bring_a_returned_lease_back() -> None
     assert state.may_deliver(1, 2.0) is None
 
 
-def test_want_leaves_room_for_what_is_unread_and_for_what_memory_holds() -> None:
+def test_want_counts_what_was_not_handed_over_and_what_memory_holds() -> None:
     state = opened()
     assert state.report(buffered_bytes=0, now=0.0).want == 2
 
@@ -329,6 +329,8 @@ def test_want_leaves_room_for_what_is_unread_and_for_what_memory_holds() -> None
     assert state.report(buffered_bytes=0, now=0.0).want == 0
 
     state.was_read(1, 100)
+    assert state.report(buffered_bytes=0, now=0.0).want == 0, "others could use it meanwhile"
+    deliver(state, 1, 0, 100)
     assert state.report(buffered_bytes=0, now=0.0).want == 1
     assert state.report(buffered_bytes=600 << 10, now=0.0).want == 0
 
