@@ -21,7 +21,15 @@ UNIX = "unix:"
 
 
 class UnreachableError(Exception):
-    """A head did not answer as one; the text says how."""
+    """A head did not answer as one; the text says how.
+
+    Attributes:
+        is_missing: It answered that there is no such thing: asking again is of no use.
+    """
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class Head:
@@ -78,7 +86,10 @@ class Head:
                 session.get(path, timeout=timeout) as response,
             ):
                 if response.status != 200:
-                    raise UnreachableError(f"{self.address}{path}: HTTP {response.status}")
+                    raise UnreachableError(
+                        f"{self.address}{path}: HTTP {response.status}",
+                        is_missing=response.status == 404,
+                    )
                 async for chunk in response.content.iter_chunked(FETCH_CHUNK_BYTES):
                     yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -16,14 +16,14 @@ from primusd.executor import machine
 from primusd.executor.cgroup import Group, find_trees, make_group
 from primusd.executor.connection import Head, UnreachableError
 from primusd.executor.directory import AttemptDirectory, write_exit_record
-from primusd.executor.files import FilesError, lay_out
+from primusd.executor.files import FilesError
 from primusd.executor.logs import Output
 from primusd.executor.machine import Executor, StopGoal
 from primusd.executor.preparing import (
     answers,
     bind_ports,
-    empty,
     host_name,
+    prepare_folders,
     taken_port,
     write_whole,
 )
@@ -163,8 +163,9 @@ class Life:
     async def _prepare(self, order: LaunchOrder) -> None:
         try:
             self._account = find_account(self.placing.user)
-            work = self._make_folders(order)
-            await self._fetch_files(order, work)
+            await prepare_folders(
+                order, self.directory, self.placing, self._account, self._fetch_blob
+            )
         except (FilesError, OSError, KeyError) as error:
             self._fail(f"files:{error}")
             return
@@ -175,27 +176,6 @@ class Life:
         await self._open_feed(order)
         ports = bind_ports(order.ports)
         self.become(msgspec.structs.replace(self.state, is_held=True, ports=ports))
-
-    def _make_folders(self, order: LaunchOrder) -> Path:
-        home = self.directory.replica_work
-        temporary = home / "tmp"
-        for folder in (home, temporary):
-            folder.mkdir(parents=True, exist_ok=True)
-            os.chown(folder, self._account.uid, self._account.gid)
-        empty(temporary)
-        return Path(order.workdir) if order.workdir else home
-
-    async def _fetch_files(self, order: LaunchOrder, work: Path) -> None:
-        cache = Path(self.placing.cache) if self.placing.cache else self.directory.path / "cache"
-        owner = (self._account.uid, self._account.gid)
-        while True:
-            try:
-                await lay_out(order.files, work, cache, self._fetch_blob, owner=owner)
-            except UnreachableError as error:
-                log.warning("files.fetch_failed", text=str(error))
-                await anyio.sleep(FETCH_AGAIN_S)
-            else:
-                return
 
     def _fetch_blob(self, path: str) -> AsyncIterator[bytes]:
         return self.head().fetch(f"{path}?job={self.bootstrap.attempt.job}")

@@ -1,12 +1,56 @@
 """What an executor makes ready on its host before the gate: folders, ports, its name for peers."""
 
+import os
 import shutil
 import socket
 from pathlib import Path
 
 import anyio
+import structlog
+
+from primusd.executor.connection import UnreachableError
+from primusd.executor.directory import AttemptDirectory, Placing
+from primusd.executor.files import Fetch, FilesError, lay_out
+from primusd.executor.protocol import LaunchOrder
+from primusd.executor.variables import Account
+
+log = structlog.get_logger()
 
 PROBE_TIMEOUT_S = 1.0
+FETCH_AGAIN_S = 1.0
+
+
+async def prepare_folders(
+    order: LaunchOrder,
+    directory: AttemptDirectory,
+    placing: Placing,
+    account: Account,
+    fetch: Fetch,
+) -> None:
+    """Make the working directory, and lay out the shipped files, however long a head is away.
+
+    Raises:
+        FilesError: A file cannot be laid out, or is not in the store.
+        OSError: A folder cannot be made.
+    """
+    home = directory.replica_work
+    temporary = home / "tmp"
+    for folder in (home, temporary):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chown(folder, account.uid, account.gid)
+    empty(temporary)
+    work = Path(order.workdir) if order.workdir else home
+    cache = Path(placing.cache) if placing.cache else directory.path / "cache"
+    while True:
+        try:
+            await lay_out(order.files, work, cache, fetch, owner=(account.uid, account.gid))
+        except UnreachableError as error:
+            if error.is_missing:
+                raise FilesError(str(error)) from error
+            log.warning("files.fetch_failed", text=str(error))
+            await anyio.sleep(FETCH_AGAIN_S)
+        else:
+            return
 
 
 def host_name() -> str:

@@ -3,11 +3,13 @@
 # ruff: noqa: ASYNC110, ASYNC240  a test may block its loop
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -67,6 +69,13 @@ class NodeProcess:
     def text(self, attempt: AttemptId, name: str = "stdout.log") -> str:
         return (self.directory(attempt).path / name).read_text(errors="replace")
 
+    def tell(self) -> None:
+        """Print what node and executors logged, for whoever reads of a failed test."""
+        for path in (self.state / "node.log", *self.state.glob("jobs/*/*/*/executor.log")):
+            sys.stdout.write(f"--- {path}\n{path.read_text()[-2000:]}\n")
+        for attempt, executor in self.head.executors.items():
+            sys.stdout.write(f"--- {attempt}: {executor.hellos}\n{executor.reports[-3:]}\n")
+
     async def clean(self) -> None:
         if self.process is not None:
             await self.end()
@@ -83,6 +92,7 @@ async def running_node(tmp_path: Path, *flags: str) -> AsyncIterator[NodeProcess
             await node.start()
             yield node
         finally:
+            node.tell()
             await node.clean()
 
 
@@ -110,6 +120,16 @@ async def until_lines(path: Path, count: int) -> None:
     with anyio.fail_after(END_S):
         while not path.exists() or path.read_text(errors="replace").count("\n") < count:
             await anyio.sleep(0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports in a row that nobody holds now, outside the range that connections take."""
+    while True:
+        first = random.randrange(10_000, 19_000)
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("", port))
+            return list(range(first, first + count))
 
 
 def pids_with(text: str) -> list[int]:

@@ -1,6 +1,8 @@
 """A head that says what a test tells it to, over a real socket, to real executors and nodes."""
 
 import hashlib
+import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +31,7 @@ from primusd.executor.protocol import (
     decode_executor_message,
     encode,
 )
-from primusd.job.ids import AttemptId
+from primusd.job.ids import AttemptId, make_uid
 from primusd.node.protocol import (
     NodeAttempt,
     NodeHello,
@@ -43,11 +45,13 @@ from primusd.node.protocol import encode as encode_node
 
 CLUSTER = "cluster-1"
 WAIT_S = 30.0
+# Never that of another test process: control groups are named by it.
+JOB = make_uid(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(4)))
 Run = Hold | Start | Stop | Leave
 
 
-def attempt_id(number: int = 1, *, index: int = 0, job: str = "0123456789abcdef") -> AttemptId:
-    return AttemptId(job, "worker", index, number)
+def attempt_id(number: int = 1, *, index: int = 0) -> AttemptId:
+    return AttemptId(JOB, "worker", index, number)
 
 
 def launch_order(
@@ -247,6 +251,8 @@ class Head:
 
     async def _blob(self, request: web.Request) -> web.Response:
         self.blob_reads += 1
+        if request.match_info["digest"] not in self.blobs:
+            raise web.HTTPNotFound
         return web.Response(body=self.blobs[request.match_info["digest"]])
 
     # Nodes.

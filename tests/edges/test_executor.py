@@ -17,6 +17,7 @@ from primusd.executor.protocol import Ask, Hold, Probe, Start, Stop
 from primusd.executor.variables import VALUE_BYTES_MAX
 from tests.edges.node_process import (
     NodeProcess,
+    free_ports,
     is_alive,
     pids_with,
     running_node,
@@ -194,16 +195,15 @@ async def test_twenty_trainers_at_once_bind_their_ports_c64(node: NodeProcess) -
         "import os, socket; s = socket.socket(); s.bind(('', int(os.environ['PRIMUS_PORT'])));"
         "s.listen(); print(os.environ['PRIMUS_PORTS'])"
     )
+    ports = free_ports(20)
     executors = []
-    for index in range(20):
-        order = launch_order(
-            sys.executable, "-I", "-S", "-c", program, ports=(("main", 23_100 + index),)
-        )
+    for index, port in enumerate(ports):
+        order = launch_order(sys.executable, "-I", "-S", "-c", program, ports=(("main", port),))
         executors.append(await node.head.launch(attempt_id(index=index), order))
 
     ends = [await node.head.until_ended(executor) for executor in executors]
 
-    assert [ended.last_lines for ended in ends] == [f"main={23_100 + i}\n" for i in range(20)]
+    assert [ended.last_lines for ended in ends] == [f"main={port}\n" for port in ports]
 
 
 async def test_a_port_of_the_executors_own_choice_is_reported(node: NodeProcess) -> None:
@@ -275,6 +275,16 @@ async def test_a_file_that_is_not_what_it_should_be_is_refused(node: NodeProcess
     assert ended.executor_error.startswith("files:file: what came does not have the digest")
 
 
+async def test_a_file_that_no_store_has_is_told_at_once(node: NodeProcess) -> None:
+    file = node.head.ship(b"gone", "file")
+    del node.head.blobs[file.digest]
+    executor = await node.head.launch(attempt_id(), launch_order("true", files=(file,)))
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.executor_error.endswith("HTTP 404")
+
+
 async def test_a_value_that_cannot_be_passed_goes_to_a_file(node: NodeProcess) -> None:
     long = "x" * (VALUE_BYTES_MAX + 1)
     order = launch_order(*shell('wc -c < "$TF_CONFIG_FILE"; echo ${TF_CONFIG-unset}'))
@@ -289,7 +299,8 @@ async def test_a_value_that_cannot_be_passed_goes_to_a_file(node: NodeProcess) -
 @pytest.mark.parametrize("kind", ["file", "port"])
 async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
     probe = Probe(kind, {"file": "up", "port": "main"}[kind], 20)
-    order = launch_order("sleep", "600", ports=(("main", 23_050),), ready=probe)
+    (port,) = free_ports(1)
+    order = launch_order("sleep", "600", ports=(("main", port),), ready=probe)
     executor = await node.head.launch(attempt_id(), order)
     await node.head.until(lambda: executor.newest and executor.newest.trainer)
     await node.head.until_reports(2)
@@ -297,7 +308,7 @@ async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
 
     with socket.socket() as listener:
         if kind == "port":
-            listener.bind(("127.0.0.1", 23_050))
+            listener.bind(("127.0.0.1", port))
             listener.listen()
         else:
             (node.directory(attempt_id()).replica_work / "up").touch()
