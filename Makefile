@@ -46,7 +46,7 @@ test: TESTS := -n $(WORKERS) --dist worksteal
 check: PARTS := format lint types layers
 check: TESTS := -n $(WORKERS) --dist worksteal --ignore tests/real
 fast: PARTS := lint
-fast: TESTS := -x tests/test_tidy.py $(wildcard tests/state tests/datafeed tests/scenarios)
+fast: TESTS := -x -n $(WORKERS) tests/test_tidy.py tests/state tests/scenarios tests/jobfile tests/golden
 test check fast: setup
 	@failed=; : > $(COSTS); \
 	for part in $(PARTS); do \
