@@ -35,6 +35,7 @@ def copy(names: tuple[str, ...], source: Path, target: Path) -> None:
 @pytest.mark.parametrize("state", ["empty", "older", "foreign"])
 def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state: str) -> None:
     true, kept = head.folder / "true", head.folder / "kept"
+    names = (*STORE, *IDENTITY) if state == "foreign" else STORE
     head.start()
     head.until("there is a node", lambda: "Ready" in head.ctl("nodes", "list").stdout)
     head.kill()
@@ -46,7 +47,7 @@ def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state:
     log = next(head.state.glob("jobs/*/worker-0/a1/executor.log"))
     head.kill()
 
-    move((*STORE, *IDENTITY) if state == "foreign" else STORE, head.state, true)
+    move(names, head.state, true)
     if state == "older":
         copy(STORE, kept, head.state)
     head.start()
@@ -58,12 +59,12 @@ def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state:
     assert head.ctl("get", name, allowed=(3,)).returncode == 3
 
     head.kill()
-    move((*STORE, *IDENTITY), head.state, head.folder / "wrong")
-    move((*STORE, *IDENTITY), true, head.state)
+    move(names, head.state, head.folder / "wrong")
+    move(names, true, head.state)
     head.start()
 
     assert head.phase(name) == "Running"
     assert head.attempts(name) == {"worker-0": 1}
     assert head.trainers("worker-0") == before
     head.ctl("cancel", name)
-    head.until("the trainer ended", lambda: not head.trainers("worker-0"), within_s=100)
+    head.until("the trainer ended", lambda: not head.trainers("worker-0"))
