@@ -106,8 +106,9 @@ class RecordingLauncher:
 
     name = "local"
 
-    def __init__(self) -> None:
+    def __init__(self, *listed: Listed) -> None:
         self.asked: list[tuple[str, str]] = []
+        self._listed = listed
 
     async def launch(
         self, attempt: AttemptId, node: str, resources: Resources, bootstrap: Bootstrap
@@ -123,18 +124,16 @@ class RecordingLauncher:
         return True
 
     async def list(self) -> tuple[Listed, ...]:
-        return ()
+        return self._listed
 
     def watch(self, sink: Callable[[LauncherEvent], None]) -> None:
         """Tell nothing."""
 
 
 def test_a_stray_is_shown_and_ended_only_when_a_person_says_so(tmp_path: Path) -> None:
-    launcher = RecordingLauncher()
+    attempt = AttemptId("06f3k2m9q1x7abcd", "worker", 3, 2)
+    launcher = RecordingLauncher(Listed(attempt, "n1", is_alive=True))
     with serve(tmp_path, launchers={"local": launcher}) as server:
-        attempt = AttemptId("06f3k2m9q1x7abcd", "worker", 3, 2)
-        server.strays.put("local", (Listed(attempt, "n1", is_alive=True),))
-
         (shown,) = items(server.client.get("/api/v1/strays"))
         before = list(launcher.asked)
         server.client.call("POST", f"/api/v1/strays/{shown['id']}:stop", body={})
