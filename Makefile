@@ -34,6 +34,8 @@ $(VENV)/.ok: pyproject.toml requirements.txt requirements-data.txt
 	  && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.txt \
 	  && $(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-data.txt \
 	  && $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; }
+	@# Where Python is told to write no bytecode, every process would compile all of it anew.
+	@$(BIN)/python -m compileall -q primusd primus
 	@touch $@
 
 demo: setup
