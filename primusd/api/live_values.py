@@ -1,5 +1,7 @@
 """What executors and nodes last said and the journal does not keep: progress, use, feeds."""
 
+from typing import TypeVar
+
 from msgspec import Struct
 
 from primusd.clock import Clock
@@ -8,6 +10,11 @@ from primusd.executor.protocol import Progress, Report, Usage
 from primusd.job.ids import AttemptId
 from primusd.node.protocol import NodeReport
 from primusd.views.live import Live, LiveNode, LiveUsage
+
+ATTEMPTS_MAX = 20_000
+"""Of those that are over the newest are kept: a person still looks at them."""
+
+Value = TypeVar("Value")
 
 
 class _Seen(Struct, frozen=True):
@@ -28,7 +35,8 @@ class LiveValues:
         self._usage: dict[AttemptId, LiveUsage] = {}
         self._feeds: dict[AttemptId, tuple[FeedReport, ...]] = {}
         self._nodes: dict[str, LiveNode] = {}
-        self._seen: dict[AttemptId | str, _Seen] = {}
+        self._samples: dict[AttemptId, _Seen] = {}
+        self._node_samples: dict[str, _Seen] = {}
 
     def live(self) -> Live:
         """Return all of it as of now."""
@@ -37,16 +45,17 @@ class LiveValues:
     def reported(self, attempt: AttemptId, report: Report) -> None:
         """Take in what an executor's report says."""
         if report.progress is not None:
-            self._progress[attempt] = report.progress
+            _keep(self._progress, attempt, report.progress)
         if report.feeds:
-            self._feeds[attempt] = report.feeds
+            _keep(self._feeds, attempt, report.feeds)
         if report.usage is None:
             return
-        rates = self._rates(attempt, report.usage)
+        rates = self._rates(self._samples.get(attempt), report.usage)
         if rates is None:
             return
         seen, cpu_milli, net_in, net_out = rates
-        self._usage[attempt] = LiveUsage(
+        _keep(self._samples, attempt, seen)
+        usage = LiveUsage(
             at_ms=seen.at_ms,
             rss_bytes=report.usage.rss_bytes,
             cpu_milli=cpu_milli,
@@ -54,6 +63,7 @@ class LiveValues:
             net_out_bytes_per_s=net_out,
             gpus=report.usage.gpus,
         )
+        _keep(self._usage, attempt, usage)
 
     def node_reported(self, node: str, report: NodeReport, *, cpu_milli: int) -> None:
         """Take in what a node's report says of its host.
@@ -65,10 +75,11 @@ class LiveValues:
         """
         if report.usage is None:
             return
-        rates = self._rates(node, report.usage)
+        rates = self._rates(self._node_samples.get(node), report.usage)
         if rates is None:
             return
         seen, used_milli, net_in, net_out = rates
+        self._node_samples[node] = seen
         percent = -1 if used_milli < 0 else min(100, used_milli * 100 // max(1, cpu_milli))
         self._nodes[node] = LiveNode(
             at_ms=seen.at_ms,
@@ -79,22 +90,16 @@ class LiveValues:
             net_out_bytes_per_s=net_out,
         )
 
-    def drop(self, key: AttemptId | str) -> None:
-        """Forget an attempt, or a node."""
-        self._seen.pop(key, None)
-        if isinstance(key, str):
-            self._nodes.pop(key, None)
-            return
-        for values in (self._progress, self._usage, self._feeds):
-            values.pop(key, None)
+    def drop_node(self, node: str) -> None:
+        """Forget a node that is gone."""
+        self._nodes.pop(node, None)
+        self._node_samples.pop(node, None)
 
-    def _rates(self, key: AttemptId | str, usage: Usage) -> tuple[_Seen, int, int, int] | None:
+    def _rates(self, before: _Seen | None, usage: Usage) -> tuple[_Seen, int, int, int] | None:
         """Return the sample with processor and network use since the last one; None: a repeat."""
-        before = self._seen.get(key)
         if before is not None and before.usage == usage:
             return None
         seen = _Seen(usage, self._clock.wall_ms(), self._clock.boot_ms())
-        self._seen[key] = seen
         if before is None or seen.boot_ms <= before.boot_ms:
             return seen, -1, -1, -1
         passed_ms = seen.boot_ms - before.boot_ms
@@ -105,6 +110,14 @@ class LiveValues:
             _per_s(before.usage.net_in_bytes, usage.net_in_bytes, passed_ms),
             _per_s(before.usage.net_out_bytes, usage.net_out_bytes, passed_ms),
         )
+
+
+def _keep(values: dict[AttemptId, Value], attempt: AttemptId, value: Value) -> None:
+    """Keep a value as the newest, and drop the oldest where there are too many."""
+    values.pop(attempt, None)
+    values[attempt] = value
+    if len(values) > ATTEMPTS_MAX:
+        del values[next(iter(values))]
 
 
 def _per_s(before: int, after: int, passed_ms: int) -> int:

@@ -167,7 +167,7 @@ class NodeRegistry:
             session.close()
         if self._launcher.disconnected(hello.node, session):
             self._gone_since[hello.node] = self._clock.boot_ms()
-            self._live.drop(hello.node)
+            self._live.drop_node(hello.node)
             log.warning("node.disconnected", node=hello.node)
 
     def _take(self, session: NodeSession, report: NodeReport) -> None:

@@ -315,6 +315,28 @@ async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
         await node.head.until(lambda: is_ready(executor))
 
 
+async def test_a_trainer_says_itself_that_it_is_ready(node: NodeProcess) -> None:
+    program = (
+        "import json, os, socket, struct, time; s = socket.socket(socket.AF_UNIX);"
+        "f = os.open(os.path.dirname(os.environ['PRIMUS_SOCKET']), os.O_PATH);"
+        "s.connect(f'/proc/self/fd/{f}/trainer.sock')\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "for op in ({'op': 'hello', 'sdk': '0', 'pid': os.getpid()}, {'op': 'ready'}):\n"
+        "  d = json.dumps(op).encode(); s.sendall(struct.pack('<I', len(d) + 1) + b'J' + d)\n"
+        "time.sleep(600)"
+    )
+    probe = Probe("sdk", "", 20)
+    order = launch_order(sys.executable, "-I", "-S", "-c", program, ready=probe)
+    executor = await node.head.launch(attempt_id(), order)
+    work = node.directory(attempt_id()).replica_work
+    await node.head.until(lambda: executor.newest and executor.newest.trainer)
+    await node.head.until_reports(2)
+    assert not is_ready(executor)
+
+    (work / "go").touch()
+    await node.head.until(lambda: is_ready(executor))
+
+
 def is_ready(executor: Executor) -> bool:
     report = executor.newest
     return report is not None and report.trainer is not None and report.trainer.ready
@@ -416,7 +438,11 @@ async def test_trainers_of_a_root_node_run_as_the_user_that_was_named(tmp_path: 
     async with running_node(tmp_path, "--config", str(configured)) as node:
         file = node.head.ship(b"shipped", "folder/file")
         line = "id -un; id -gn; echo mine >> folder/file; echo $HOME; touch $TMPDIR/x"
-        python = "import os, socket as s; s.socket(s.AF_UNIX).connect(os.environ['PRIMUS_SOCKET'])"
+        python = (
+            "import os, socket as s; p = os.environ['PRIMUS_SOCKET'];"
+            "f = os.open(os.path.dirname(p), os.O_PATH);"
+            "s.socket(s.AF_UNIX).connect(f'/proc/self/fd/{f}/trainer.sock')"
+        )
         line += f'; python3 -I -S -c "{python}"; sleep 600'
         executor = await node.head.launch(attempt_id(), launch_order(*shell(line), files=(file,)))
         await until_lines(node.directory(attempt_id()).path / "stdout.log", 3)
