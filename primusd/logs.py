@@ -40,6 +40,7 @@ EVENTS: frozenset[str] = frozenset(
         "executor.undecodable",
         "exit.allocate_failed",
         "exit.write_failed",
+        "file.not_written",
         "files.fetch_failed",
         "head.lost",
         "head.silent",

@@ -173,8 +173,12 @@ class Life:
         if taken:
             self._fail(f"portTaken:{taken}")
             return
-        await self._open_feed(order)
-        ports = bind_ports(order.ports)
+        try:
+            await self._open_feed(order)
+            ports = bind_ports(order.ports)
+        except OSError as error:
+            self._fail(f"internal:{error}")
+            return
         self.become(msgspec.structs.replace(self.state, is_held=True, ports=ports))
 
     def _fetch_blob(self, path: str) -> AsyncIterator[bytes]:
@@ -197,12 +201,24 @@ class Life:
     async def _start(self, start: Start) -> None:
         order = self.state.order
         assert order is not None
+        peers = await self._peers_document(start)
+        self.become(msgspec.structs.replace(self.state, is_starting=True))
+        try:
+            write_whole(self.directory.peers, peers)
+            self._peers = start.peers
+            failure = self._spawn(order, start)
+        except OSError as error:
+            self._fail(f"disk:{error}")
+            return
+        if failure:
+            await self._finish(start_errno=failure)
+            return
+        self._begin_watching(order)
+
+    def _spawn(self, order: LaunchOrder, start: Start) -> int:
+        """Start the trainer's process; return 0, or the errno of what failed."""
         assert self.feed is not None
         assert self._tasks is not None
-        peers = await self._peers_document(start)
-        write_whole(self.directory.peers, peers)
-        self._peers = start.peers
-        self.become(msgspec.structs.replace(self.state, is_starting=True))
         self._output = Output(
             self.directory.path,
             file_bytes_max=order.log_bytes_max,
@@ -216,22 +232,21 @@ class Life:
         stdin = self.feed.stdin_for_trainer()
         stdin = os.open(DEV_NULL, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else stdin
         try:
-            failure = self._trainer.start(self._call(order, self._trainer), stdin, self._tasks)
-        except OSError as error:
-            self._fail(f"internal:{error}")
-            return
+            return self._trainer.start(self._call(order, self._trainer), stdin, self._tasks)
         finally:
             os.close(stdin)
-        if failure:
-            await self._finish(start_errno=failure)
-            return
+
+    def _begin_watching(self, order: LaunchOrder) -> None:
+        assert self.feed is not None
+        assert self._trainer is not None
+        assert self._tasks is not None
         self.feed.trainer_started(self._trainer.pid)
         fact = TrainerFact(self._trainer.pid, self._started_ms, ready=order.ready is None)
         self._tasks.start_soon(self._watch, self._trainer)
         if order.ready is not None:
             self._tasks.start_soon(self._probe, order.ready)
         self.become(msgspec.structs.replace(self.state, trainer=fact))
-        log.info("trainer.started", pid=fact.pid, generation=start.generation)
+        log.info("trainer.started", pid=fact.pid)
 
     def _make_group(self) -> Group:
         group = make_group(find_trees(self.placing.enforce), self.bootstrap.attempt)
@@ -285,7 +300,14 @@ class Life:
             self._tasks.start_soon(self._rewrite_peers, start)
 
     async def _rewrite_peers(self, start: Start) -> None:
-        write_whole(self.directory.peers, await self._peers_document(start))
+        self._try_to_write(self.directory.peers, await self._peers_document(start))
+
+    def _try_to_write(self, path: Path, data: bytes) -> None:
+        """Write a file for the trainer; on a full disk it does without, rather than end of it."""
+        try:
+            write_whole(path, data)
+        except OSError as error:
+            log.warning("file.not_written", path=path.name, text=str(error))
 
     async def _probe(self, probe: Probe) -> None:
         """Tell once that the trainer is ready."""
@@ -328,7 +350,7 @@ class Life:
         if not self._stop_signalled:
             self._stop_signalled = True
             word = msgspec.json.encode({"reason": goal.reason, "graceMs": max(0, left_ms)})
-            write_whole(self.directory.stop, word)
+            self._try_to_write(self.directory.stop, word)
             if self.feed is not None:
                 self.feed.stopping(goal.reason, max(0, left_ms))
             if left_ms > 0:

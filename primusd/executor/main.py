@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import anyio
 import msgspec
 import structlog
 
-from primusd import logs
+from primusd.executor import own_log
 from primusd.executor.directory import (
     AttemptDirectory,
     Holder,
@@ -40,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     bootstrap_path: Path = options.bootstrap.absolute()
     directory = AttemptDirectory((options.directory or bootstrap_path.parent).absolute())
-    logs.configure("info", "json", stream=sys.stderr)
+    own_log.configure()
     lock = hold(directory)
     if lock is None:
         return EXIT_LEFT

@@ -92,7 +92,12 @@ class Talk:
         async with head.connect(PATH) as connection, anyio.create_task_group() as tasks:
             await connection.send(encode(self._hello))
             async for data in connection.messages():
-                match decode_daemon_message(data):
+                try:
+                    message = decode_daemon_message(data)
+                except msgspec.DecodeError as error:
+                    log.warning("message.undecodable", text=str(error))
+                    break
+                match message:
                     case NodeWelcome():
                         was_welcome = True
                         tasks.start_soon(self._report, connection)

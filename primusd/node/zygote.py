@@ -10,14 +10,13 @@ import gc
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import anyio
 import structlog
 
-from primusd import logs
 from primusd.executor import main as executor_main
+from primusd.executor import own_log
 from primusd.executor.directory import AttemptDirectory
 from primusd.executor.machine import EXIT_INTERNAL, EXIT_LEFT
 from primusd.executor.processes import set_name
@@ -141,8 +140,6 @@ def _execute(attempt: Path, answer: int) -> int:
     except BaseException:
         structlog.get_logger().exception("executor.raised")
         raise
-    finally:
-        sys.stderr.flush()
 
 
 def _redirect(directory: AttemptDirectory) -> None:
@@ -152,4 +149,4 @@ def _redirect(directory: AttemptDirectory) -> None:
         os.dup2(source, target)
     os.close(null)
     os.close(out)
-    logs.configure("info", "json", stream=sys.stderr)
+    own_log.configure()

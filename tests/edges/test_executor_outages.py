@@ -245,15 +245,21 @@ async def test_the_verdict_survives_a_full_disk(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", state], check=True)
     try:
         async with running_node(state) as node:
-            line = "head -c 4000000 /dev/zero | tr '\\0' x; rm filler; echo last >&2; exit 5"
+            line = "head -c 4000000 /dev/zero | tr '\\0' x; rm filler; echo; exit 5"
             filled = node.head.ship(b"x" * (256 << 10), "filler")
-            order = launch_order(*shell(line), files=(filled,), log_bytes_max=1 << 30)
-            executor = await node.head.launch(attempt_id(), order)
+            ends = []
+            for number in (1, 2):
+                order = launch_order(*shell(line), files=(filled,), log_bytes_max=1 << 30)
+                attempt = attempt_id(number)
+                executor = await node.head.launch(attempt, order)
+                ends.append(await node.head.until_ended(executor))
+                assert read_exit_record(node.directory(attempt).exit) == ends[-1]
+                await until_left(node, attempt)
 
-            ended = await node.head.until_ended(executor)
-
-            assert ended.code == 5
-            assert read_exit_record(node.directory(attempt_id()).exit) == ended
-            assert "bytes of output were lost: no room on the disk" in node.text(attempt_id())
+            assert ends[0].code == 5
+            assert "bytes of output were lost: no room on the disk" in node.text(attempt_id(1))
+            # What the first one printed left no room to lay out the second one's file.
+            assert ends[1].executor_error.startswith("files:filler")
+            assert "No space left" in ends[1].executor_error
     finally:
         subprocess.run(["umount", "-l", state], check=True)
