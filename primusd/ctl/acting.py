@@ -106,6 +106,7 @@ def delete(call: Call, names: tuple[str, ...]) -> None:
 @pass_call
 def stacks(call: Call, name: str, replica: str) -> None:
     """Show what every thread of a trainer is doing now."""
+    call.printer_of(("table",))
     namespace, job_name = call.job(name)
     for part in call.client.parts(job_path(namespace, job_name, "replicas", replica, "stacks")):
         sys.stdout.buffer.write(part)

@@ -104,6 +104,7 @@ def spec_failure(error: PrimusdError, filename: str) -> CtlError:
 @pass_call
 def validate(call: Call, files: tuple[str, ...], sets: tuple[str, ...]) -> None:
     """Check job files; every fault is told at once. Needs no daemon."""
+    printer = call.printer_of(("table",))
     failed: list[CtlError] = []
     for path in files:
         try:
@@ -113,7 +114,7 @@ def validate(call: Call, files: tuple[str, ...], sets: tuple[str, ...]) -> None:
             continue
         if not call.is_quiet:
             roles = ", ".join(f"{role.replicas} {name}" for name, role in spec.roles.items())
-            call.printer.line(f"{path}: ok: {spec.namespace}/{spec.name}, {roles}")
+            printer.line(f"{path}: ok: {spec.namespace}/{spec.name}, {roles}")
     if len(failed) > 1:
         details = [
             line for one in failed for line in (one.message, *map("  {}".format, one.details))

@@ -18,6 +18,7 @@ from primusd.ctl.waiting import FINAL_PHASES, detached
 
 SILENCE_S = 30.0
 """Three bookmarks of a watch."""
+LEVELS = ("info", "warning", "error")
 _COLORS = ("blue", "green", "yellow", "red", "grey")
 _EVENT_FORMS = ("table", "wide", "json", "jsonl")
 _LOG_FORMS = ("table", "wide", "jsonl")
@@ -25,18 +26,20 @@ _LOG_FORMS = ("table", "wide", "jsonl")
 
 @click.command("events", cls=Verb)
 @click.argument("name", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens next.")
-@click.option("--level", type=click.Choice(["info", "warning", "error"]), help="At least so grave.")
+@click.option("-f", "--follow", is_flag=True, help="Go on, of one job until it ends.")
+@click.option("--level", type=click.Choice(LEVELS), help="At least so grave.")
 @click.option("--limit", default=200, show_default=True, help="The last so many.")
 @shared_options
 @pass_call
 def events(call: Call, name: str | None, level: str | None, limit: int, *, follow: bool) -> None:
     """Show what happened to a job, or to all of them."""
     printer = call.printer_of(_EVENT_FORMS)
+    ended = False
     if name:
         namespace, job_name = call.job(name)
-        uid = text(call.client.get(job_path(namespace, job_name)), "uid")
-        path = job_path(namespace, uid, "events")
+        job = call.client.get(job_path(namespace, job_name))
+        ended = text(mapping(job, "status"), "phase") in FINAL_PHASES
+        path = job_path(namespace, text(job, "uid"), "events")
     else:
         path = "/api/v1/events"
     query = {"level": level or "", "limit": str(limit)}
@@ -46,11 +49,21 @@ def events(call: Call, name: str | None, level: str | None, limit: int, *, follo
         return
     for event in mappings(found, "items"):
         _print_event(printer, event)
-    if follow:
+    if follow and not ended:
         version = text(found, "resourceVersion")
         with detached(f"primusctl events {name or ''} -f".strip()):
-            for event in _watched(call, path, {**query, "limit": "", "watch": "1"}, version):
-                _print_event(printer, event)
+            # All levels are asked for, since the end of a job is no warning.
+            for event in _watched(call, path, {"watch": "1"}, version):
+                if LEVELS.index(text(event, "level")) >= LEVELS.index(level or "info"):
+                    _print_event(printer, event)
+                if name and _is_last(event):
+                    return
+
+
+def _is_last(event: Json) -> bool:
+    """Return whether it is the last one of its job, which names the phase it ended in."""
+    is_gone = text(event, "reason") == "AllGone"
+    return is_gone and text(mapping(event, "details"), "phase") in FINAL_PHASES
 
 
 def _print_event(printer: Printer, event: Json) -> None:
@@ -113,7 +126,7 @@ def logs(  # noqa: PLR0917 - click passes them by name
     wanted = _pattern(grep)
     job = call.client.get(job_path(namespace, job_name))
     uid = text(job, "uid")
-    writer = _LogWriter(printer)
+    writer = _LogWriter(printer, is_live=follow)
     with detached(f"primusctl logs {name} -f", job=name if follow else ""):
         lines = call.client.lines(job_path(namespace, uid, "logs"), query, silence_s=None)
         for line in lines:
@@ -139,8 +152,9 @@ def _pattern(grep: str) -> re.Pattern[str] | None:
 class _LogWriter:
     """Writes log records: each line behind its replica's name."""
 
-    def __init__(self, printer: Printer) -> None:
+    def __init__(self, printer: Printer, *, is_live: bool) -> None:
         self._printer = printer
+        self._is_live = is_live or printer.is_terminal
         self._width = 0
         self._open: tuple[str, str, str] | None = None
 
@@ -158,7 +172,7 @@ class _LogWriter:
         body = f"[{gap} bytes are no longer kept]\n" if gap else text(record, "text")
         sys.stdout.write(prefix + body)
         self._open = None if body.endswith("\n") else key
-        if self._printer.is_terminal:
+        if self._is_live:
             sys.stdout.flush()
 
     def _prefix(self, replica: str) -> str:

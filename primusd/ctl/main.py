@@ -71,6 +71,16 @@ class LazyVerbs(click.Group):
             raise CtlError(f"there is no verb {name!r}", hint=hint, exit_code=USAGE)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb. A reader that has seen enough is no error, which click takes it for."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            _leave_standard_output()
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without loading any."""
         with formatter.section("Verbs"):
@@ -152,7 +162,6 @@ def run(argv: list[str]) -> int:
         result = primusctl.main(
             argv, prog_name="primusctl", standalone_mode=False, obj=Call(os.environ)
         )
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CtlError as error:
         return _told(error)
@@ -166,10 +175,11 @@ def run(argv: list[str]) -> int:
         return _told(CtlError(said, hint=f"{verb} --help", exit_code=USAGE))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough; whatever is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _leave_standard_output() -> None:
+    """Let what is still buffered go nowhere, so that it does not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: CtlError) -> int:

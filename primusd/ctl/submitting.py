@@ -88,7 +88,7 @@ def submit(
             call, job, key=key, is_dry_run=dry_run, waits_for_nodes=wait_for_nodes
         )
         if dry_run:
-            _print_dry_run(call, job)
+            _print_dry_run(call, job, document)
         else:
             print_submitted(call, document)
             submitted.append(document)
@@ -97,9 +97,15 @@ def submit(
     return max((wait_for_verdict(call, job) for job in submitted), default=OK)
 
 
-def _print_dry_run(call: Call, job: JobFile) -> None:
+def _print_dry_run(call: Call, job: JobFile, plan: Json) -> None:
+    """Print what would be submitted; as a document, its plan."""
+    printer = call.printer_of(_FORMS)
+    if printer.form in ("json", "yaml"):
+        printer.document(plan)
+        return
     spec = job.parsed.spec
-    call.printer_of(_FORMS).line(f"{spec.namespace}/{spec.name} would be submitted")
+    shown = f"{spec.namespace}/{spec.name}"
+    printer.line(shown if printer.form == "name" else f"{shown} would be submitted")
 
 
 COMMANDS = {"submit": submit}

@@ -35,6 +35,7 @@ PHASES = (
     "Failed",
     "Cancelled",
 )
+_FORMS = ("table", "json", "yaml")
 SILENCE_S = 30.0
 AWAY_S = 60.0
 """A daemon may restart meanwhile: for so long it is waited for."""
@@ -123,6 +124,7 @@ def _check_deadline(deadline_s: float) -> None:
 @pass_call
 def wait(call: Call, name: str, what: str, timeout: str) -> int:
     """Wait until a job is in a phase, or ended; ended: exits with the verdict's code."""
+    printer = call.printer_of(_FORMS)
     phase = _wanted_phase(what)
     deadline_s = time.monotonic() + duration_s(timeout, "--timeout") if timeout else 0.0
     namespace, job_name = call.job(name)
@@ -140,8 +142,10 @@ def wait(call: Call, name: str, what: str, timeout: str) -> int:
             job = document
     status = mapping(job, "status")
     now = text(status, "phase")
-    if not call.is_quiet:
-        call.printer.line(now)
+    if printer.form in ("json", "yaml"):
+        printer.document(job)
+    elif not call.is_quiet:
+        printer.line(now)
     if not phase:
         return verdict_exit_code(status)
     if now != phase:

@@ -211,6 +211,21 @@ def test_c34_what_get_prints_can_be_submitted_again(server: Server) -> None:
         assert json.loads(stdout)["diff"] == []
 
 
+def test_a_dry_run_as_a_document_is_its_plan_and_a_wait_its_job(server: Server) -> None:
+    server.node()
+    hello = "name: hello\nroles: {worker: {command: 'true'}}\n"
+
+    code, stdout, _ = primusctl(["submit", "-", "--dry-run", "-o", "json"], hello)
+
+    assert code == 0
+    assert json.loads(stdout)["kind"] == "Plan"
+    assert primusctl(["get", "hello"])[0] == 3
+    server.run_job(str(server.submit(name="hello")["uid"]))
+    code, stdout, _ = primusctl(["wait", "hello", "--for", "phase=Running", "-o", "json"])
+    assert code == 0
+    assert json.loads(stdout)["status"]["phase"] == "Running"
+
+
 def test_a_shipped_folder_is_sent_once_however_often_it_is_submitted(server: Server) -> None:
     server.node()
     Path("train").mkdir()

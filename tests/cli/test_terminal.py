@@ -119,18 +119,66 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_end_it(server: Serv
     assert not server.world.jobs[uid].is_final
 
 
+def test_following_the_events_of_a_job_ends_with_it_whatever_the_level(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+    process = subprocess.Popen(
+        [CTL, "events", "hello", "-f", "--level", "warning"],
+        env=environment(server),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    server.until(lambda: bool(server.open_watches))
+
+    server.end_attempts(uid)
+
+    said, _ = process.communicate(timeout=20)
+    assert (said, process.returncode) == ("", 0)
+    later = subprocess.run(
+        [CTL, "events", "hello", "-f"],
+        env=environment(server),
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=20,
+    )
+    assert b"hello ended after" in later.stdout
+
+
+def test_a_followed_log_is_written_at_once_into_a_pipe(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+    folder = server.state / "jobs" / uid / "worker-0" / "a1"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text("so far\n")
+    process = subprocess.Popen(
+        [CTL, "logs", "hello", "-f"], env=environment(server), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], 20)
+
+        assert ready
+        assert process.stdout.readline() == "worker-0  so far\n"
+        assert not server.world.jobs[uid].is_final
+    finally:
+        server.end_attempts(uid)
+        process.communicate(timeout=20)
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(server: Server) -> None:
     for number in range(30):
         server.submit(name=f"job-{number}", labels={f"l{n}": "x" * 200 for n in range(60)})
 
     done = subprocess.run(
-        ["/bin/sh", "-c", f"{CTL} list -o jsonl | head -c 10; exit 0"],
+        ["/bin/bash", "-o", "pipefail", "-c", f"{CTL} list -o jsonl | head -c 10"],
         env=environment(server),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
 
+    assert done.returncode == 0
     assert done.stdout.startswith('{"kind"')
     assert done.stderr == ""
 
