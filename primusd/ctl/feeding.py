@@ -155,7 +155,9 @@ def _print_proof(printer: Printer, proof: Json) -> None:
     unit, name = text(proof, "unit"), text(proof, "stream")
     listed = count(proof, "listed")
     total = grouped(listed) if listed is not None else "a number not known yet of"
-    verdict = "every one accounted for once" if proof.get("ok") is True else "NOT accounted for"
+    verdict = (
+        "every one accounted for once" if proof.get("ok") is True else "NOT every one accounted for"
+    )
     printer.line(f"{name}: {total} {unit}, {verdict}")
     parts = [
         f"{grouped(value)} {word}"

@@ -147,7 +147,7 @@ class Flaw(_Document, frozen=True, kw_only=True):
 
 
 class Verification(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Verification"):
-    """Whether every position is accounted for exactly once."""
+    """Whether every position is accounted for exactly once, and none is left once it is over."""
 
     ok: bool
     stream: str

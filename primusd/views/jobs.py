@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET, UnsetType
 
 from primusd.core import World
+from primusd.datafeed.accounts import unit_word
 from primusd.job.model import FirstCause, Job, RoleState, Verdict, replicas_of
 from primusd.job.phases import AttemptPhase, Budget, JobPhase, StopReason
 from primusd.job.spec import Success, budgets_of
@@ -80,7 +81,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         progress=_progress(job, live),
         conditions=_conditions(job, world, counts),
         first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
-        verdict=_verdict(job, job.verdict) if job.verdict else UNSET,
+        verdict=_verdict(job, job.verdict, world) if job.verdict else UNSET,
     )
 
 
@@ -250,14 +251,16 @@ def _first_cause(cause: FirstCause) -> documents.FirstCause:
     )
 
 
-def _verdict(job: Job, verdict: Verdict) -> documents.Verdict:
-    has_data = bool(job.streams)
+def _verdict(job: Job, verdict: Verdict, world: World) -> documents.Verdict:
+    streams = (world.streams.get(f"{job.uid}/{name}") for name in job.streams)
+    # Positions of text are bytes; the data section has those, under their own name.
+    in_rows = [one for one in streams if one is not None and unit_word(one) == "rows"]
     return documents.Verdict(
         phase=verdict.as_phase,
         reason=verdict.reason,
         message=verdict.message,
         rule=verdict.rule,
         decided_by=verdict.decided_by,
-        rows_read=sum(one.consumed for one in job.streams.values()) if has_data else UNSET,
-        rows_skipped=sum(one.skipped for one in job.streams.values()) if has_data else UNSET,
+        rows_read=sum(one.consumed for one in in_rows) if in_rows else UNSET,
+        rows_skipped=sum(one.skipped for one in in_rows) if in_rows else UNSET,
     )

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
-from primusd.datafeed.accounts import TASK_PHASES, Flaw, TaskRange, tasks, verify
+from primusd.datafeed.accounts import TASK_PHASES, Flaw, TaskRange, Verified, tasks, verify
 from primusd.datafeed.model import OPEN_END, Stream
 from primusd.views import feed_documents as documents
 from primusd.views.times import known_time
+
+OVER_PHASES = frozenset({"Failed", "Closed"})
 
 
 def task_documents(stream: Stream, phase: str) -> Iterator[documents.Task]:
@@ -52,8 +54,10 @@ def dead_document(found: TaskRange) -> documents.DeadTask:
 def verification(stream: Stream) -> documents.Verification:
     """Return the proof for a stream."""
     found = verify(stream)
+    complete = found.listed >= 0 and not found.leased and not found.waiting
+    left = "" if complete or stream.phase not in OVER_PHASES else _left_words(found)
     return documents.Verification(
-        ok=found.ok,
+        ok=found.ok and not left,
         stream=stream.name,
         unit=found.unit,
         epochs=stream.spec.epochs,
@@ -66,9 +70,16 @@ def verification(stream: Stream) -> documents.Verification:
         repeated_max=found.repeated,
         gaps=tuple(_flaw(one) for one in found.gaps),
         overlaps=tuple(_flaw(one) for one in found.overlaps),
-        complete=found.listed >= 0 and not found.leased and not found.waiting,
-        text=found.text or UNSET,
+        complete=complete,
+        text="; ".join(part for part in (found.text, left) if part) or UNSET,
     )
+
+
+def _left_words(found: Verified) -> str:
+    """Return in words what a stream that is over leaves unread."""
+    if found.listed < 0:
+        return f"it is over, and some {found.unit} of it were never read: not all were listed"
+    return f"it is over, and {found.leased + found.waiting} {found.unit} of it were never read"
 
 
 def _flaw(flaw: Flaw) -> documents.Flaw:

@@ -7,6 +7,8 @@ import pytest
 
 from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
+from primusd.datafeed.events import BeatReceived, UnitsListed
+from primusd.datafeed.protocol import FeedReport, Unit, UnitMap
 from primusd.executor.protocol import Bootstrap
 from primusd.job.admission_events import MachineWedged
 from primusd.job.ids import AttemptId
@@ -17,6 +19,8 @@ from tests.edges.api_server import NAMESPACE, Server, serve
 DATA = f"{NAMESPACE}/hello/data"
 STREAM = {"clicks": {"sources": [{"files": "/data/*.txt"}]}}
 READER = {"worker": {"replicas": 1, "command": ["x"], "data": "clicks", "feed": "stdin"}}
+
+READER_OF_ROWS = {"worker": {"replicas": 1, "command": ["x"], "data": "clicks"}}
 
 
 @pytest.fixture
@@ -79,6 +83,54 @@ def test_a_proof_adds_up_for_one_stream_and_for_all(server: Server) -> None:
     assert (one["listed"], one["done"], one["leased"], one["waiting"]) == (3_000, 400, 600, 2_000)
     assert (one["gaps"], one["overlaps"], one["complete"]) == ([], [], False)
     assert items(every) == [one]
+
+
+def test_a_proof_of_data_that_is_over_fails_when_some_was_never_read(
+    server: Server, uid: str
+) -> None:
+    """C54: what a cancelled job left is no proof that every row was read."""
+    server.client.call("POST", f"{NAMESPACE}/hello:cancel", body={})
+    server.end_attempts(uid)
+
+    proof = server.client.call("POST", f"{DATA}/clicks:verify", body={})
+
+    assert server.client.get(f"{DATA}/clicks")["phase"] == "Closed"
+    assert (proof["ok"], proof["complete"], proof["gaps"]) == (False, False, [])
+    assert proof["text"] == "it is over, and 2600 bytes of it were never read"
+
+
+def test_a_verdict_counts_the_rows_of_a_job_that_did_not_succeed(server: Server) -> None:
+    """C48, C54: what was read until then, not nothing."""
+    clicks = {"clicks": {"sources": [{"files": "/data/*.parquet"}]}}
+    uid = str(server.submit(roles=READER_OF_ROWS, data=clicks)["uid"])
+    server.run_job(uid)
+    unit = Unit("file", "/data/0.parquet", 5_000, "1", {"format": "parquet"})
+    server.tell(f"{uid}/clicks", UnitsListed((unit,), 0, is_complete=True))
+    reader = AttemptId(uid, "worker", 0, 1)
+    mapped = FeedReport("clicks", (), 1, mapped=(UnitMap(0, (0, 1_000), 1_000),))
+    server.tell(f"{uid}/clicks", BeatReceived(reader, "i1", mapped))
+    server.read(uid, 400)
+
+    server.client.call("POST", f"{NAMESPACE}/hello:cancel", body={})
+    server.end_attempts(uid)
+
+    verdict = verdict_of(server)
+    assert (verdict["phase"], verdict["rowsRead"], verdict["rowsSkipped"]) == ("Cancelled", 400, 0)
+
+
+def test_a_verdict_does_not_call_bytes_rows(server: Server, uid: str) -> None:
+    server.client.call("POST", f"{NAMESPACE}/hello:cancel", body={})
+    server.end_attempts(uid)
+
+    assert "rowsRead" not in verdict_of(server)
+
+
+def verdict_of(server: Server) -> Json:
+    status = server.client.get(f"{NAMESPACE}/hello")["status"]
+    assert isinstance(status, dict)
+    verdict = status["verdict"]
+    assert isinstance(verdict, dict)
+    return verdict
 
 
 @pytest.mark.usefixtures("uid")
