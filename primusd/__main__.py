@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Sequence
 
+from primusd.imports import quick_imports
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the first word names; return its exit code."""
@@ -10,11 +12,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Each imports only what it needs: an executor must be small, a node must not start threads.
     match words:
         case ["node", *rest]:
-            from primusd.node.main import main as run_node  # noqa: PLC0415 - see above.
+            with quick_imports():
+                from primusd.node.main import main as run_node  # noqa: PLC0415 - see above.
 
             return run_node(rest)
         case ["executor", *rest]:
-            from primusd.executor.main import main as run_executor  # noqa: PLC0415 - see above.
+            with quick_imports():
+                from primusd.executor.main import main as run_executor  # noqa: PLC0415 - see above.
 
             return run_executor(rest)
         case _:
@@ -22,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             # Whoever asks for help or the version need not wait for the daemon's parts.
             parse(words)
-            from primusd.daemon import main as run_daemon  # noqa: PLC0415 - see above.
+            with quick_imports():
+                from primusd.daemon import main as run_daemon  # noqa: PLC0415 - see above.
 
             return run_daemon(words)
 

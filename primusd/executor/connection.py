@@ -8,6 +8,7 @@ pulse (docs/protocol.md §1).
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 import aiohttp
 import anyio
@@ -48,8 +49,8 @@ class Head:
             connector = aiohttp.UnixConnector(path=self.address.removeprefix(UNIX))
             base = "http://localhost"
         else:
-            context = ssl.create_default_context(cadata=self._ca) if self._ca else True
-            connector = aiohttp.TCPConnector(ssl=context)
+            is_secure = self.address.startswith("https:")
+            connector = aiohttp.TCPConnector(ssl=_tls(self._ca) if is_secure else True)
             base = self.address.rstrip("/")
         headers = {"Authorization": f"Bearer {self._key}"}
         async with aiohttp.ClientSession(base, connector=connector, headers=headers) as session:
@@ -94,6 +95,15 @@ class Head:
                     yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UnreachableError(_text(self.address + path, error)) from error
+
+
+@cache
+def _tls(ca: str | None) -> ssl.SSLContext:
+    """Return what heads are judged by: these authorities, None for those of this host.
+
+    aiohttp's own knows none of them (see `primusd.imports`).
+    """
+    return ssl.create_default_context(cadata=ca)
 
 
 def _text(place: str, error: Exception) -> str:
