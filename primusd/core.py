@@ -200,6 +200,8 @@ class _Draft:
     def __init__(self, world: World, *, at_ms: int, term: int, revision: int) -> None:
         self._world = world
         self._changed: dict[str, Machine | None] = {}
+        self._since_mark: dict[str, tuple[Machine | None, bool]] = {}
+        """Machine to its value at the mark, and whether it was changed before."""
         self._at_ms = at_ms
         self._term = term
         self._revision = revision
@@ -210,14 +212,20 @@ class _Draft:
         """Machines whose value changed."""
         return tuple(self._changed)
 
-    def mark(self) -> tuple[dict[str, Machine | None], int]:
-        """Return where the draft stands, for `go_back`."""
-        return dict(self._changed), len(self.records)
+    def mark(self) -> int:
+        """Return where the draft stands, for `go_back`; an earlier mark is no longer good."""
+        self._since_mark = {}
+        return len(self.records)
 
-    def go_back(self, mark: tuple[dict[str, Machine | None], int]) -> None:
+    def go_back(self, mark: int) -> None:
         """Forget all that was done since the mark."""
-        self._changed = mark[0]
-        del self.records[mark[1] :]
+        for machine, (state, was_changed) in self._since_mark.items():
+            if was_changed:
+                self._changed[machine] = state
+            else:
+                del self._changed[machine]
+        self._since_mark = {}
+        del self.records[mark:]
 
     def world(self) -> World:
         """Return the world with the changes."""
@@ -302,6 +310,8 @@ class _Draft:
     def _store(self, machine: str, before: Machine | None, after: Machine | None) -> None:
         if after is not None and after is not before:
             after = replace(after, changed_revision=self._revision)
+        if machine not in self._since_mark:
+            self._since_mark[machine] = (self._changed.get(machine), machine in self._changed)
         self._changed[machine] = after
 
     def _find(self, machine: str) -> Machine | None:
