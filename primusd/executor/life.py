@@ -30,7 +30,7 @@ from primusd.executor.preparing import (
 from primusd.executor.protocol import Bootstrap, Exit, LaunchOrder, Orders, Probe, Start, Usage
 from primusd.executor.protocol import Trainer as TrainerFact
 from primusd.executor.reporting import Facts
-from primusd.executor.starter import StartCall, Starter
+from primusd.executor.starter import StartCall, Starter, refusal_line
 from primusd.executor.trainer import Trainer
 from primusd.executor.variables import Account, complete, find_account, own_variables
 
@@ -231,10 +231,14 @@ class Life:
         self.feed.trainer_starting(generation=start.generation)
         stdin = self.feed.stdin_for_trainer()
         stdin = os.open(DEV_NULL, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else stdin
+        call = self._call(order, self._trainer)
         try:
-            return self._trainer.start(self._call(order, self._trainer), stdin, self._tasks)
+            failure = self._trainer.start(call, stdin, self._tasks)
         finally:
             os.close(stdin)
+        if failure:
+            self._output.take("stderr", f"{refusal_line(call, failure)}\n".encode())
+        return failure
 
     def _begin_watching(self, order: LaunchOrder) -> None:
         assert self.feed is not None

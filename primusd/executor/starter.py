@@ -7,6 +7,7 @@ which closes itself when the start succeeds.
 """
 
 import array
+import errno
 import os
 import signal
 import socket
@@ -63,6 +64,18 @@ class Starter:
     def dismiss(self) -> None:
         """Let it end without becoming anything."""
         self._connection.close()
+
+
+def refusal_line(call: StartCall, failure: int) -> str:
+    """Return why the kernel did not take the program, as a shell would say it."""
+    if not os.path.isdir(call.cwd):  # noqa: PTH112 as few imports as can be
+        return f"{call.cwd}: no such working directory"
+    name = call.argv[0]
+    if failure == errno.ENOENT and "/" not in name:
+        return f"{name}: command not found"
+    if failure == errno.ENOENT and os.path.exists(name):  # noqa: PTH110 as few imports as can be
+        return f"{name}: the interpreter that its first line names is not there"
+    return f"{name}: {os.strerror(failure).lower()}"
 
 
 def fork_starter(close: tuple[int, ...] = ()) -> Starter:

@@ -198,7 +198,7 @@ def _end_words(end: Exit, word: str) -> tuple[str, ...]:
     if end.executor_error:
         found.append(shorten(end.executor_error))
     if end.start_errno is not None:
-        found.append(f"the command could not be started, errno {end.start_errno}")
+        found.append(f"errno {end.start_errno}")
     if end.signal is not None:
         found.append(signal_name(end.signal))
     elif end.code is not None:
@@ -250,6 +250,8 @@ def how_it_ended(outcome: Outcome) -> str:
         return f"found its port {outcome.port_taken} taken by a stranger"
     if outcome.cause is not Cause.CRASHED:
         first = outcome.evidence[0] if outcome.evidence else "no evidence"
+        if outcome.cause is Cause.START_FAILED and outcome.last_line:
+            return f"could not be started: {outcome.last_line} ({first})"
         return _WORDS[outcome.cause].format(first=first, reason=outcome.stop_reason)
     if outcome.signal is not None:
         return f"crashed by {signal_name(outcome.signal)}"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from primusd.executor.directory import read_exit_record, read_holder
@@ -70,6 +71,38 @@ async def test_a_command_that_is_not_there_is_told_with_its_errno(node: NodeProc
     ended = await node.head.until_ended(executor)
 
     assert (ended.code, ended.signal, ended.start_errno) == (None, None, 2)
+    assert ended.last_lines == "no-such-program: command not found\n"
+    assert node.text(attempt_id(), "stderr.log") == ended.last_lines
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("plain", "{folder}/plain: permission denied"),
+        ("script", "{folder}/script: the interpreter that its first line names is not there"),
+        ("absent", "{folder}/absent: no such file or directory"),
+    ],
+)
+async def test_why_a_program_was_not_taken_is_said_as_a_shell_would(
+    node: NodeProcess, tmp_path: Path, what: str, said: str
+) -> None:
+    (tmp_path / "plain").write_text("no program")
+    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    executor = await node.head.launch(attempt_id(), launch_order(str(tmp_path / what)))
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.last_lines == said.format(folder=tmp_path) + "\n"
+
+
+async def test_a_working_directory_that_is_not_there_is_named(node: NodeProcess) -> None:
+    order = msgspec.structs.replace(launch_order("true"), workdir="/no/where")
+    executor = await node.head.launch(attempt_id(), order)
+
+    ended = await node.head.until_ended(executor)
+
+    assert ended.last_lines == "/no/where: no such working directory\n"
 
 
 async def test_every_line_is_kept_c73(node: NodeProcess) -> None:
@@ -446,6 +479,7 @@ async def test_trainers_of_a_root_node_run_as_the_user_that_was_named(tmp_path: 
         line += f'; python3 -I -S -c "{python}"; sleep 600'
         executor = await node.head.launch(attempt_id(), launch_order(*shell(line), files=(file,)))
         await until_lines(node.directory(attempt_id()).path / "stdout.log", 3)
+        await node.head.until(lambda: executor.newest and executor.newest.trainer)
         trainer = executor.newest and executor.newest.trainer
         assert trainer
         os.kill(executor.hellos[0].pid, signal.SIGKILL)

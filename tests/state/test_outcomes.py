@@ -125,6 +125,21 @@ def test_what_never_ran_is_told_apart(
     assert (found.cause, found.is_permanent, found.budget) == (cause, will_never_run, budget)
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (
+            ended(None, errno=2, lines="trian: command not found\n"),
+            "trian: command not found (errno 2)",
+        ),
+        (ended(127, lines="sh: 1: trian: not found\n"), "sh: 1: trian: not found (exit code 127)"),
+        (ended(None, errno=13), "errno 13"),
+    ],
+)
+def test_a_command_that_cannot_start_is_told_in_its_own_words(end: Exit, said: str) -> None:
+    assert how_it_ended(decide(Evidence(exit=end), at_ms=0)) == f"could not be started: {said}"
+
+
 def test_C65_a_taken_port_names_the_port_and_is_not_the_nodes_fault() -> None:
     found = decide(Evidence(exit=ended(None, error="portTaken:main")), at_ms=0)
 
