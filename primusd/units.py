@@ -129,6 +129,16 @@ def format_bytes(byte_count: int) -> str:
     return f"{byte_count}B"
 
 
+def bytes_words(byte_count: int) -> str:
+    """Return a size for a sentence, cut to a tenth of its binary unit: `21.1Gi`."""
+    for unit, unit_bytes in SIZE_UNITS_BYTES.items():
+        is_binary = unit_bytes & (unit_bytes - 1) == 0
+        if is_binary and byte_count >= unit_bytes:
+            tenths = byte_count * 10 // unit_bytes
+            return f"{tenths // 10}.{tenths % 10}{unit}".replace(".0", "")
+    return f"{byte_count}B"
+
+
 def _checked_text(value: object, *, allowed: str) -> str:
     """Return the text of a value, or say what is missing from it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -13,7 +13,7 @@ from primusd.job.admission_events import RoleDemand
 from primusd.job.admission_model import Admission, Demand, Held, Node
 from primusd.job.events import Place
 from primusd.job.phases import NodePhase
-from primusd.units import format_bytes
+from primusd.units import bytes_words
 
 
 class Amount(Struct, frozen=True, array_like=True):
@@ -233,7 +233,7 @@ def unfit_sentence(admission: Admission, roles: Iterable[RoleDemand]) -> str:
     wants = tuple(roles)
     total = total_of(wants)
     for unit, show, each, asked in (
-        ("of memory", format_bytes, [node.memory_bytes for node in nodes], total.memory_bytes),
+        ("of memory", bytes_words, [node.memory_bytes for node in nodes], total.memory_bytes),
         ("GPUs", str, [node.gpu for node in nodes], total.gpu),
     ):
         if asked > sum(each):

@@ -17,7 +17,7 @@ from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
-from primusd.units import format_bytes
+from primusd.units import bytes_words
 from primusd.views.counting import count_role
 from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
@@ -124,7 +124,7 @@ def _slots(demand: Demand, queue: Queue) -> Waiting:
     for key, word, needed, there, show in (
         ("gpus", "GPUs", missing.gpu, free.gpu, str),
         ("cpuMilli", "CPUs", missing.cpu_milli, free.cpu_milli, _cores),
-        ("memoryBytes", "of memory", missing.memory_bytes, free.memory_bytes, format_bytes),
+        ("memoryBytes", "of memory", missing.memory_bytes, free.memory_bytes, bytes_words),
         ("ports", "ports", missing.port_count, free.port_count, str),
     ):
         if needed:

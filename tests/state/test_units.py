@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from primusd.units import (
     UnitError,
+    bytes_words,
     format_bytes,
     format_duration,
     parse_bytes,
@@ -116,6 +117,9 @@ def test_spellings_are_the_shortest() -> None:
     assert format_duration(5_400_000) == "1h30m"
     assert format_duration(86_400_000) == "1d"
     assert format_bytes(64 << 20) == "64Mi"
+    assert bytes_words(64 << 20) == "64Mi"
+    assert bytes_words(22_748_859_187) == "21.1Gi"
+    assert bytes_words(1_023) == "1023B"
     assert format_bytes(1000) == "1000B"
 
 
