@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
+UV = $(BIN)/uv pip install -q --system-certs --python $(BIN)/python
 WORKERS ?= 2
 COSTS := $(VENV)/.costs
 CODE := $(wildcard primusd primus tests examples bench)
@@ -25,11 +26,12 @@ $(VENV)/.ok: pyproject.toml requirements.txt requirements-data.txt
 	    apt-get install -y -q --no-install-recommends python3-venv >/dev/null 2>&1 \
 	    || { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends python3-venv >/dev/null; }; \
 	  else echo "python3 has no venv: apt-get install python3-venv"; exit 1; fi; }
-	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV): a minute, and only now and after a change of the dependencies"
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
 	@{ $(BIN)/pip install -q --disable-pip-version-check uv==$(UV_VERSION) \
-	  && $(BIN)/uv pip install -q --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.txt \
-	  && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --require-hashes -r requirements-data.txt \
-	  && $(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .; } \
+	  && $(UV) --compile-bytecode --require-hashes -r requirements.txt \
+	  && $(UV) --no-deps --require-hashes -r requirements-data.txt \
+	  && $(UV) --no-deps --no-build-isolation -e .; } \
 	|| { echo "uv did not work here; installing with pip (slower)" \
 	  && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.txt \
 	  && $(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-data.txt \
