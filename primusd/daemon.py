@@ -15,6 +15,7 @@ from aiohttp import web
 from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import __version__, config, logs, systemd
+from primusd.api.log_copies import copies_folder
 from primusd.clock import SystemClock
 from primusd.config import Loaded
 from primusd.engine import Engine, EngineSettings
@@ -33,6 +34,7 @@ from primusd.keys import node_key
 from primusd.listeners import AddressInUseError
 from primusd.local_node import keep_node, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
+from primusd.node.retention import keep_within
 from primusd.parts import Parts, build_parts, is_healthy
 from primusd.records import Event
 from primusd.refill import refilled
@@ -214,6 +216,7 @@ class Daemon:
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         group.start_soon(sample, parts.engine)
+        group.start_soon(keep_within, copies_folder(self._state), self._loaded.config.logs)
         await self._refill(parts, journal)
         await group.start(self._serve, parts.app)
         # A node that somebody else starts (its own unit, another user) finds us by it as well.

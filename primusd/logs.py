@@ -50,6 +50,7 @@ EVENTS: frozenset[str] = frozenset(
         "launch.failed",
         "listener.port_taken",
         "listing.failed",
+        "logs.not_copied",
         "logs.removed",
         "message.undecodable",
         "node.adopted",

@@ -16,6 +16,7 @@ from primusd.api.executor_routes import add_executor_routes
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.launch_orders import OrderSettings
 from primusd.api.live_values import LiveValues
+from primusd.api.log_copies import LogCopies, copies_folder
 from primusd.api.nodes import NodeRegistry, add_node_routes
 from primusd.clock import Clock
 from primusd.config import Loaded
@@ -83,6 +84,7 @@ def build_parts(
         secret=secret,
         heads=lambda: heads,
         settings=lambda: _order_settings(config()),
+        copies=LogCopies(prepared.directory.path),
     )
     effects = Effects(
         engine,
@@ -174,5 +176,6 @@ def _list_units(spec: StreamSpec) -> list[Unit]:
 
 
 def _drop_record(state: Path, job: str) -> None:
-    """Remove the folder of a job whose record went: working directories and logs."""
-    shutil.rmtree(state / "jobs" / job, ignore_errors=True)
+    """Remove the folders of a job whose record went: working directories, logs and their copies."""
+    for folder in (state, copies_folder(state)):
+        shutil.rmtree(folder / "jobs" / job, ignore_errors=True)

@@ -11,6 +11,7 @@ from aiohttp import WSMsgType, web
 from primusd.api.hello import judge, newest_of
 from primusd.api.launch_orders import OrderSettings, launch_order
 from primusd.api.live_values import LiveValues
+from primusd.api.log_copies import LogCopies
 from primusd.api.reports import proposals
 from primusd.api.sessions import Session, Sessions, compose, streams_read
 from primusd.core import Rejected
@@ -61,6 +62,7 @@ class ExecutorRegistry:
         secret: bytes,
         heads: Callable[[], tuple[str, ...]],
         settings: Callable[[], OrderSettings],
+        copies: LogCopies,
     ) -> None:
         """Make a registry that follows the engine.
 
@@ -72,6 +74,7 @@ class ExecutorRegistry:
             secret: Of this cluster.
             heads: Addresses of all heads, as executors dial them.
             settings: What launch orders take from the configuration in force.
+            copies: Where the end of logs goes that lie on other hosts.
         """
         self.engine = engine
         self.cluster_id = cluster_id
@@ -80,6 +83,7 @@ class ExecutorRegistry:
         self._secret = secret
         self._heads = heads
         self._settings = settings
+        self._copies = copies
         self._sessions = Sessions()
         self._openings = 0
         self._ask_ids = itertools.count(1)
@@ -109,9 +113,13 @@ class ExecutorRegistry:
             raise NotFoundError(f"the executor of {attempt.label} is not connected")
         ask = Ask(next(self._ask_ids), kind, path, offset, byte_count)
         answered = session.ask(ask)
-        with anyio.move_on_after(ASK_WITHIN_S):
-            await answered.wait()
-        answer = session.forget(ask.id)
+        answer: Answer | None = None
+        try:
+            with anyio.move_on_after(ASK_WITHIN_S):
+                await answered.wait()
+        finally:
+            # Whoever asked may be gone: nobody is asked for ever.
+            answer = session.forget(ask.id)
         if answer is None:
             raise NotFoundError(f"the executor of {attempt.label} did not answer")
         return answer
@@ -232,9 +240,20 @@ class ExecutorRegistry:
                 message = await receive(socket)
                 if not isinstance(message, Report):
                     break
+                if message.exit is not None and not session.is_asked_for_logs:
+                    session.is_asked_for_logs = True
+                    session.holds_leave = self._copies.are_wanted(session.attempt)
+                    if session.holds_leave:
+                        tasks.start_soon(self._copy_logs, session)
                 if not await self.take(session, message):
                     break
             session.close()
+
+    async def _copy_logs(self, session: Session) -> None:
+        """Fetch the end of an ended attempt's logs, and only then let its executor leave."""
+        await self._copies.copy(session.attempt, self.ask)
+        session.holds_leave = False
+        session.wake()
 
     async def take(self, session: Session, report: Report) -> bool:
         """Count a report in; False when nothing can be recorded now, so that it is not answered."""

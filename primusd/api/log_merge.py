@@ -6,8 +6,9 @@ comes in parts.
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -156,9 +157,11 @@ class Source:
         end = self._end()
         begin = max(self._position, end - TAIL_BYTES_MAX)
         try:
-            data = self._reader.read(begin, end - begin).data
+            piece = self._reader.read(begin, end - begin)
         except OSError:
             return
+        # Higher than asked for where older files are gone.
+        begin, data = piece.offset, piece.data
         place = len(data) - (1 if data.endswith(b"\n") else 0)
         for _ in range(line_count):
             place = data.rfind(b"\n", 0, place)
@@ -172,17 +175,27 @@ class Source:
 class LogMerge:
     """All logs of a job that are wanted, merged."""
 
-    def __init__(self, folder: Path, wanted: Wanted, *, since_ms: int = 0, tail: int = -1) -> None:
+    def __init__(
+        self,
+        folders: tuple[Path, ...],
+        wanted: Wanted,
+        *,
+        newest: Mapping[str, int] = MappingProxyType({}),
+        since_ms: int = 0,
+        tail: int = -1,
+    ) -> None:
         """Make a merge; nothing is read yet.
 
         Args:
-            folder: Of the job: `<state>/jobs/<uid>`.
+            folders: Of the job: `<state>/jobs/<uid>`, and where copies from other hosts are.
             wanted: Which attempts and streams.
+            newest: By replica, the number of its newest attempt, which may have no files here.
             since_ms: Only what came then or later; 0 all.
             tail: Only the last so many lines of what is there now; -1 all.
         """
-        self._folder = folder
+        self._folders = folders
         self._wanted = wanted
+        self._newest = newest
         self._since_ms = since_ms
         self._tail = tail
         self._sources: dict[tuple[str, int, str], Source] = {}
@@ -257,25 +270,37 @@ class LogMerge:
                     self.add(FileReader(directory, stream), *key)
 
     def _attempts(self) -> Iterator[tuple[str, int, Path]]:
-        try:
-            folders = sorted(self._folder.iterdir())
-        except OSError:
-            return
-        for folder in folders:
-            try:
-                role, index = parse_replica(folder.name)
-            except ValueError:
-                continue
-            wanted = self._wanted
-            if wanted.role in ("", role) and wanted.index in (-1, index):
-                yield from self._of_replica(folder)
+        found: dict[str, dict[int, Path]] = {}
+        for folder in self._folders:
+            for replica, number, path in _attempts_below(folder):
+                found.setdefault(replica, {}).setdefault(number, path)
+        for replica, paths in sorted(found.items()):
+            for number in sorted(self._wanted_numbers(replica, paths)):
+                yield replica, number, paths[number]
 
-    def _of_replica(self, folder: Path) -> Iterator[tuple[str, int, Path]]:
-        found = sorted(
-            (int(path.name[1:]), path) for path in folder.glob("a*") if path.name[1:].isdecimal()
-        )
-        if self._wanted.attempt == -1:
-            found = found[-2:-1]
-        for number, path in found:
-            if self._wanted.attempt in (-1, 0, number):
-                yield folder.name, number, path
+    def _wanted_numbers(self, replica: str, numbers: Iterable[int]) -> set[int]:
+        """Return which attempts of a replica are wanted, of those that have files here."""
+        wanted, there = self._wanted, set(numbers)
+        role, index = parse_replica(replica)
+        if wanted.role not in ("", role) or wanted.index not in (-1, index):
+            return set()
+        if wanted.attempt == -1:
+            known = sorted(there | {self._newest.get(replica, 0)} - {0})
+            return there & set(known[-2:-1])
+        return there if wanted.attempt == 0 else there & {wanted.attempt}
+
+
+def _attempts_below(folder: Path) -> Iterator[tuple[str, int, Path]]:
+    """Yield replica, number and directory of every attempt that has files in a job's folder."""
+    try:
+        replicas = list(folder.iterdir())
+    except OSError:
+        return
+    for one in replicas:
+        try:
+            parse_replica(one.name)
+        except ValueError:
+            continue
+        for path in one.glob("a*"):
+            if path.name[1:].isdecimal():
+                yield one.name, int(path.name[1:]), path

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import anyio
 
 from primusd.api.context import Context
+from primusd.api.log_copies import copies_folder
 from primusd.api.log_index import TimeIndex
-from primusd.api.log_merge import LogMerge, Wanted
+from primusd.api.log_merge import FileReader, LogMerge, Wanted
 from primusd.errors import NotFoundError
 from primusd.executor.directory import attempt_path
 from primusd.executor.logs import STREAMS, Piece
@@ -21,28 +23,57 @@ LIVE = frozenset({AttemptPhase.RUNNING, AttemptPhase.STOPPING})
 
 
 class AskedReader:
-    """What an executor has told so far and nobody has taken yet."""
+    """What an executor has told so far and nobody has taken yet; then the copy of its files."""
 
-    def __init__(self, offset: int) -> None:
-        """Begin at an offset; a negative one counts from the end."""
+    def __init__(self, offset: int, copy: Path, stream: str) -> None:
+        """Begin at an offset; a negative one counts from the end.
+
+        Args:
+            offset: Of the first byte to ask for.
+            copy: Where the end of the log lies once the attempt is over.
+            stream: `stdout` or `stderr`.
+        """
         self.next_offset = offset
-        self._pieces: list[Piece] = []
+        self._copy = copy
+        self._stream = stream
+        self._files = FileReader(copy, stream)
+        self._begin = 0
+        self._data = b""
+        self._read_to = 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all that came was read, so that more may be asked for."""
+        return self._read_to >= self._begin + len(self._data)
 
     def push(self, offset: int, data: bytes) -> None:
         """Take what came."""
+        if offset != self._begin + len(self._data):
+            self._begin, self._data = offset, b""
+        self._data += data
         self.next_offset = offset + len(data)
-        if data:
-            self._pieces.append(Piece(offset, data, self.next_offset))
 
     def read(self, offset: int, byte_count: int) -> Piece:
-        """Return the next piece, however much was asked for."""
-        if byte_count and self._pieces:
-            return self._pieces.pop(0)
-        return Piece(offset, b"", max(0, self.next_offset))
+        """Return what came from an offset on, and let go of what came before it.
+
+        Raises:
+            OSError: All that came was taken, and there is no copy.
+        """
+        end = self._begin + len(self._data)
+        if byte_count and offset >= end:
+            return self._files.read(offset, byte_count)
+        begin = max(offset, self._begin)
+        if not byte_count:
+            return Piece(begin, b"", end)
+        self._data = self._data[begin - self._begin :]
+        self._begin = begin
+        data = self._data[:byte_count]
+        self._read_to = begin + len(data)
+        return Piece(begin, data, end)
 
     def times(self) -> TimeIndex:
-        """Return an empty index: the times stay with the executor."""
-        return TimeIndex(None, "")
+        """Return the index beside the copy; empty before there is one."""
+        return TimeIndex(self._copy, self._stream)
 
 
 class RemoteLogs:
@@ -94,8 +125,11 @@ class RemoteLogs:
         key = (attempt, stream)
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[key] = AskedReader(self._first_offset)
+            copy = attempt_path(copies_folder(self._context.state), attempt)
+            reader = self._readers[key] = AskedReader(self._first_offset, copy, stream)
             self._merge.add(reader, attempt.replica, attempt.attempt, stream)
+        if not reader.is_read:
+            return
         async with slots:
             try:
                 answer = await self._context.ask(

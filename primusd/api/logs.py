@@ -13,12 +13,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from primusd.api.asking import choice, context_of, find_job, flag, number
 from primusd.api.context import Context
+from primusd.api.log_copies import copies_folder
 from primusd.api.log_merge import LogLine, LogMerge, Wanted
 from primusd.api.log_remote import RemoteLogs
 from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S, cut_off
 from primusd.errors import MalformedError, NotFoundError, Problem
 from primusd.executor.logs import STREAMS
-from primusd.job.model import Job, find_replica
+from primusd.job.model import Job, find_replica, replicas_of
 from primusd.units import UnitError, parse_duration_ms
 from primusd.views.times import rfc3339
 
@@ -46,7 +47,13 @@ async def read_logs(request: web.Request) -> web.StreamResponse:
     wanted = _wanted(request, job)
     tail = number(request, "tail", -1, low=-1, high=TAIL_LINES_MAX)
     since_ms = _since(request, context.clock.wall_ms())
-    merge = LogMerge(context.state / "jobs" / job.uid, wanted, since_ms=since_ms, tail=tail)
+    merge = LogMerge(
+        tuple(one / "jobs" / job.uid for one in (context.state, copies_folder(context.state))),
+        wanted,
+        newest=_newest(job),
+        since_ms=since_ms,
+        tail=tail,
+    )
     remote = RemoteLogs(context, merge, wanted, tails=tail >= 0)
     follows = flag(request, "follow")
     is_ndjson = NDJSON in request.headers.get("Accept", "")
@@ -147,6 +154,15 @@ def _wanted(request: web.Request, job: Job) -> Wanted:
         -1 if text == PREVIOUS else int(text),
         choice(request, "stream", ("", *STREAMS), ""),
     )
+
+
+def _newest(job: Job) -> dict[str, int]:
+    """Return by replica the number of its newest attempt."""
+    return {
+        f"{role.name}-{replica.index}": replica.last_number
+        for role in job.roles.values()
+        for replica in replicas_of(role)
+    }
 
 
 def _since(request: web.Request, now_ms: int) -> int:

@@ -9,7 +9,7 @@ from primusd.core import World
 from primusd.datafeed.model import Stream, reader_of
 from primusd.datafeed.orders import feed_orders
 from primusd.datafeed.protocol import FeedOrders
-from primusd.executor.protocol import Answer, Ask, Orders, Report
+from primusd.executor.protocol import Answer, Ask, Hold, Leave, Orders, Report
 from primusd.job.ids import AttemptId
 from primusd.job.model import CHUNK_REPLICAS, Job, find_attempt
 from primusd.job.run_order import run_order
@@ -28,6 +28,8 @@ class Session:
         counted: The newest report that is durable and counted in.
         newest: The newest report, None before the first.
         is_dirty: What should be so has changed, or a report waits for its answer.
+        is_asked_for_logs: Its end was reported, and the end of its logs asked for.
+        holds_leave: It is not to leave yet: that end is still on its way.
     """
 
     def __init__(self, attempt: AttemptId, incarnation: str, streams: tuple[str, ...]) -> None:
@@ -39,6 +41,8 @@ class Session:
         self.newest: Report | None = None
         self.is_dirty = False
         self.is_closed = False
+        self.is_asked_for_logs = False
+        self.holds_leave = False
         self._woken = anyio.Event()
         self._asks: dict[int, tuple[Ask, anyio.Event]] = {}
         self._answers: dict[int, Answer] = {}
@@ -218,6 +222,8 @@ def compose(
     if job is None:
         return None
     run = run_order(job, session.attempt, at_ms)
+    if isinstance(run, Leave) and session.holds_leave:
+        run = Hold()
     report = session.newest
     return Orders(
         report=session.counted,

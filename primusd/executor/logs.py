@@ -22,6 +22,7 @@ LINE_BYTES_MAX = 64 << 10
 """Of a line that patterns are looked for in; a longer one is searched in parts."""
 
 _ENTRY = struct.Struct("<qqq")
+INDEX_ENTRY_BYTES = _ENTRY.size
 
 
 class Tail:

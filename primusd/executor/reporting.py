@@ -1,6 +1,7 @@
 """What a report says: put together from the machine's state, the feed and answers to asks."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,6 +22,8 @@ from primusd.executor.protocol import (
 from primusd.executor.stacks import stacks_text
 
 ANSWER_BYTES_MAX = 256 << 10
+ANSWERS_BYTES_MAX = 512 << 10
+"""Of one report; the others go with the next ones, since a message has at most 1 MiB."""
 EXECUTOR_LOG = "executor"
 
 
@@ -79,6 +82,18 @@ def watched(state: Executor, facts: Facts, answers: tuple[int, ...]) -> Watched:
     )
 
 
+def that_fit(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Return the answers that one report has room for, the oldest first and at least one."""
+    fitting: list[Answer] = []
+    byte_count = 0
+    for one in answers:
+        byte_count += len(one.data)
+        if fitting and byte_count > ANSWERS_BYTES_MAX:
+            break
+        fitting.append(one)
+    return tuple(fitting)
+
+
 def answer(
     ask: Ask, directory: Path, state: Executor, pids: Callable[[], tuple[int, ...]]
 ) -> Answer:
@@ -100,10 +115,10 @@ def _log_answer(ask: Ask, directory: Path, byte_count: int, *, is_over: bool) ->
         if ask.path not in name:
             raise FileNotFoundError(ask.path)
         with (directory / name[ask.path]).open("rb") as file:
-            file.seek(max(0, ask.offset))
+            size = file.seek(0, os.SEEK_END)
+            offset = max(0, size + ask.offset) if ask.offset < 0 else min(ask.offset, size)
+            file.seek(offset)
             data = file.read(byte_count)
-            size = file.seek(0, 2)
-        offset = min(max(0, ask.offset), size)
         return Answer(ask.id, data, end=is_over and offset + len(data) >= size, offset=offset)
     piece = read_log(directory, ask.path, ask.offset, byte_count)
     is_end = is_over and piece.offset + len(piece.data) >= piece.size

@@ -21,7 +21,7 @@ from primusd.executor.protocol import (
     decode_daemon_message,
     encode,
 )
-from primusd.executor.reporting import Watched, answer, compose, watched
+from primusd.executor.reporting import Watched, answer, compose, that_fit, watched
 
 log = structlog.get_logger()
 
@@ -166,7 +166,7 @@ class _Talk:
         life.become(machine.reported(life.state, life.now_ms()))
         feeds = life.feed.reports() if life.feed is not None and life.state.exit is None else ()
         facts = msgspec.structs.replace(
-            life.facts(), feeds=feeds, answers=tuple(self._answers.values())
+            life.facts(), feeds=feeds, answers=that_fit(self._answers.values())
         )
         self._feed_changed = False
         self._said = watched(life.state, facts, tuple(self._answers))

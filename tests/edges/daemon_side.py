@@ -7,16 +7,20 @@ from pathlib import Path
 import aiohttp
 import anyio
 from aiohttp import web
+from msgspec.structs import replace
 
 from primusd.api.executor_routes import add_executor_routes
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.launch_orders import OrderSettings
 from primusd.api.live_values import LiveValues
+from primusd.api.log_copies import COPY_WITHIN_S, LogCopies
 from primusd.api.nodes import NodeRegistry, add_node_routes
 from primusd.api.problems import answer_problems
 from primusd.clock import ManualClock
 from primusd.engine import Engine, EngineSettings
+from primusd.executor.directory import attempt_path
 from primusd.executor.protocol import (
+    Answer,
     Bootstrap,
     DaemonMessage,
     ExecutorMessage,
@@ -91,8 +95,9 @@ def make_report(
 class Daemon:
     """An engine with the parts that executors and nodes talk to; time is moved by hand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy_within_s: float = COPY_WITHIN_S) -> None:
         self.path = folder / "daemon.sock"
+        self.state = folder / "state"
         self.clock = ManualClock()
         self.engine = Engine(
             MemoryJournal(),
@@ -119,6 +124,7 @@ class Daemon:
             secret=SECRET,
             heads=lambda: (f"unix:{self.path}",),
             settings=lambda: SETTINGS,
+            copies=LogCopies(self.state, within_s=copy_within_s),
         )
         self.published: list[Published] = []
         self.engine.on_published.append(self.published.append)
@@ -176,15 +182,26 @@ class Daemon:
         node = NodeSeen("n1", "local", "boot-1", "0.1.0", 64_000, 1 << 40, 0, 20_000, 29_999)
         await self.engine.propose(ADMISSION, node, by="launcher:local")
 
-    async def submit(self, replicas: int = 1, *, files: tuple[ShippedSpec, ...] = ()) -> str:
-        """Submit a job whose attempts are launched, and return its uid."""
+    async def submit(
+        self, replicas: int = 1, *, files: tuple[ShippedSpec, ...] = (), is_here: bool = True
+    ) -> str:
+        """Submit a job whose attempts are launched, and return its uid.
+
+        Args:
+            replicas: Of its only role.
+            files: That it ships.
+            is_here: The attempts' directories are on the daemon's host.
+        """
         self._count += 1
         uid = make_uid(self.clock.wall_ms(), self._count)
         role = RoleSpec("worker", replicas, replicas, "echo hi", env={"COLOUR": "blue"})
         spec = JobSpec(f"job-{self._count}", {"worker": role}, files=files)
         await self.engine.propose(uid, JobSubmitted(uid, spec, {}, "test"), by="test")
         for index in range(replicas):
-            launched = AttemptLaunched(AttemptId(uid, "worker", index, 1), {})
+            attempt = AttemptId(uid, "worker", index, 1)
+            if is_here:
+                attempt_path(self.state, attempt).mkdir(parents=True)
+            launched = AttemptLaunched(attempt, {})
             await self.engine.propose(uid, launched, by="launcher:local")
         return uid
 
@@ -198,6 +215,10 @@ class Voice:
 
     async def say(self, message: ExecutorMessage) -> None:
         await self.socket.send_bytes(encode(message))
+
+    async def say_with(self, report: Report, answers: tuple[Answer, ...]) -> None:
+        """Report with answers to what was asked."""
+        await self.say(replace(report, answers=answers))
 
     async def hear(self) -> DaemonMessage:
         with anyio.fail_after(WAIT_S):
@@ -275,9 +296,11 @@ def node_hello(name: str = "n1", *, boot: str = "boot-1", cluster: str = CLUSTER
 
 
 @asynccontextmanager
-async def serving_daemon(folder: Path) -> AsyncIterator[Daemon]:
+async def serving_daemon(
+    folder: Path, *, copy_within_s: float = COPY_WITHIN_S
+) -> AsyncIterator[Daemon]:
     """Yield a daemon that leads and is dialled at its socket."""
-    daemon = Daemon(folder)
+    daemon = Daemon(folder, copy_within_s=copy_within_s)
     app = web.Application(middlewares=(answer_problems,))
     add_executor_routes(app, daemon.executors)
     add_node_routes(app, daemon.nodes)
