@@ -131,7 +131,8 @@ def _slots(demand: Demand, queue: Queue) -> Waiting:
             numbers |= {f"{key}Needed": needed, f"{key}Free": max(0, there)}
         if needed > there:
             amount = f"{show(needed)} {word}".removesuffix("s" if needed == 1 else "\0")
-            parts.append(f"{amount}, {show(max(0, there))} free")
+            rest = _resting(queue) if key == "ports" else ""
+            parts.append(f"{amount}, {show(max(0, there))} free{rest}")
     waits = f"{ahead} {'job is' if ahead == 1 else 'jobs are'} ahead" if ahead else ""
     if not parts and ahead:
         return Waiting("WaitingForQueue", f"{waits} in {demand.queue}", {"jobsAhead": ahead})
@@ -139,6 +140,11 @@ def _slots(demand: Demand, queue: Queue) -> Waiting:
     needs = "; ".join(parts) or "more room on one node than any of them has free"
     message = f"needs{at_once} {needs}" + (f"; {waits}" if waits else "")
     return Waiting("WaitingForSlots", message, numbers | {"jobsAhead": ahead})
+
+
+def _resting(queue: Queue) -> str:
+    count = queue.resting_count
+    return f" ({count} rest for a while after their last use)" if count else ""
 
 
 def _missing(demand: Demand) -> fitting.Amount:

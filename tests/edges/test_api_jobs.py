@@ -220,6 +220,21 @@ def test_c36_a_job_behind_another_says_how_many_are_ahead(server: Server) -> Non
     assert status_of(server, "three")["message"] == "needs at once 1 GPU, 0 free; 1 job is ahead"
 
 
+def test_c36_a_job_that_waits_for_ports_to_rest_says_so(server: Server) -> None:
+    role = {"replicas": 1, "command": ["true"], "ports": ["a", "b"]}
+    uid = str(server.submit(name="before", roles={"worker": role})["uid"])
+    server.run_job(uid)
+    server.end_attempts(uid)
+    every = {"replicas": 200, "command": ["true"], "ports": [f"p{one}" for one in range(50)]}
+    server.submit(roles={"worker": every})
+
+    message = status_of(server)["message"]
+
+    assert message == (
+        "needs at once 10000 ports, 9998 free (2 rest for a while after their last use)"
+    )
+
+
 def test_what_could_never_fit_is_refused_with_the_numbers_unless_it_may_wait(
     server: Server,
 ) -> None:

@@ -38,7 +38,7 @@ def test_C01_the_evaluator_writes_its_file_after_the_chief_is_done(shared: Any) 
         f"""
   chief: {{command: "true"}}
   ps: {{command: "sleep 1000", success: never, stop: {{grace: 1s}}}}
-  evaluator: {{command: "sleep 1; echo done > {path}", success: never, drain: 30s}}
+  evaluator: {{command: "sleep 0.5; echo done > {path}", success: never, drain: 30s}}
 """,
     )
 
