@@ -76,6 +76,15 @@ def test_the_job_file_of_the_readme_is_right() -> None:
     assert parsed.warnings == ()
 
 
+def test_the_trainer_of_the_readme_is_the_example() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+    example = (ROOT / "examples" / "loop" / "train.py").read_text(encoding="utf-8")
+
+    assert example.endswith('"""\n\n' + block)
+
+
 def test_the_job_file_that_shows_every_field_is_right_but_for_what_has_to_come() -> None:
     (block,) = yaml_blocks(DOCS / "jobspec.md")
 
