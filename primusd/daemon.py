@@ -32,7 +32,7 @@ from primusd.job.model import replicas_of
 from primusd.job.phases import AttemptPhase
 from primusd.keys import node_key
 from primusd.listeners import AddressInUseError
-from primusd.local_node import keep_node, wait_for_end
+from primusd.local_node import keep_node, local_node_pid, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
 from primusd.node.retention import keep_within
 from primusd.parts import Parts, build_parts, is_healthy
@@ -42,6 +42,7 @@ from primusd.sampling import sample
 from primusd.startup import (
     Prepared,
     access_of,
+    ca_of,
     clean_run,
     heads_of,
     load_configuration,
@@ -265,6 +266,7 @@ class Daemon:
                 name=name,
                 heads=heads_of(self._prepared),
                 key=node_key(directory.secret, name),
+                ca=ca_of(self._loaded),
             ),
         )
 
@@ -333,6 +335,8 @@ class Daemon:
         count = living_attempts(engine)
         told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
         say(told if count else "primusd stopped; no trainer runs")
+        if not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
+            say(f"  its node (pid {pid}) waits for the next start; kill {pid} ends it")
 
     async def _end_jobs(self, engine: Engine) -> None:
         """Cancel every job and wait until nothing of it is left; a second signal ends the wait."""

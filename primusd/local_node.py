@@ -27,6 +27,12 @@ async def keep_node(state: Path) -> None:
         await anyio.sleep(LOOK_S)
 
 
+def local_node_pid(state: Path) -> int:
+    """Return the process of the node that runs there; 0 none."""
+    holder = node_holder(state)
+    return holder.pid if holder is not None else 0
+
+
 async def wait_for_end(state: Path) -> bool:
     """Wait until no node runs there; return False when it takes too long."""
     with anyio.move_on_after(END_S):

@@ -47,6 +47,19 @@ def test_it_says_who_leads_and_where_it_listens(head: Any) -> None:
     assert not head.socket.exists()
 
 
+def test_it_says_at_its_end_that_its_node_stays_and_how_to_end_it(head: Any) -> None:
+    head.start()
+    head.until("its node is there", lambda: "node.connected" in head.told())
+
+    assert head.stop() == 0
+
+    found = re.search(r"^  its node \(pid (\d+)\) waits for the next start; kill \1 ends it$",
+                      head.told(), re.M)  # fmt: skip
+    assert found
+    os.kill(int(found[1]), signal.SIGTERM)
+    head.until("it is gone", lambda: not head.processes(" node "))
+
+
 def test_files_of_the_run_directory_have_their_modes(head: Any) -> None:
     head.start("--no-node")
 
