@@ -355,13 +355,21 @@ def is_unanswered(state: Executor, now_ms: int) -> bool:
     return link.answered < link.seq and now_ms - link.sent_ms > patience_ms
 
 
-def report_due_ms(state: Executor, *, is_urgent: bool) -> int:
-    """Return when the next report may go; -1: not while the last one is on its way."""
+def report_due_ms(state: Executor, *, is_urgent: bool, has_moved: bool = False) -> int:
+    """Return when the next report may go; -1: not while the last one is on its way.
+
+    Args:
+        state: Of this executor.
+        is_urgent: There is news.
+        has_moved: The news is another phase. There are few of them in a life, and a gang waits.
+    """
     link = state.link
     if not link.is_welcome or link.answered < link.seq:
         return -1
     if link.seq == 0:
         return 0
+    if has_moved:
+        return link.sent_ms
     return link.sent_ms + (REPORT_EVERY_MIN_MS if is_urgent else state.beat_ms)
 
 

@@ -147,7 +147,9 @@ class _Talk:
                 if machine.is_unanswered(life.state, now_ms):
                     log.warning("head.silent")
                     break
-                due_ms = machine.report_due_ms(life.state, is_urgent=self._is_urgent())
+                due_ms = machine.report_due_ms(
+                    life.state, is_urgent=self._is_urgent(), has_moved=self._has_moved()
+                )
                 if 0 <= due_ms <= now_ms:
                     await self._send(connection)
                 else:
@@ -160,6 +162,9 @@ class _Talk:
         life = self._life
         now = watched(life.state, life.facts(), tuple(self._answers))
         return self._feed_changed or now != self._said
+
+    def _has_moved(self) -> bool:
+        return self._said is not None and self._said.phase != self._life.state.phase
 
     async def _send(self, connection: Connection) -> None:
         life = self._life

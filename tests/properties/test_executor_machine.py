@@ -159,6 +159,8 @@ class Play(RuleBasedStateMachine):
     @rule()
     def reports(self) -> None:
         due_ms = machine.report_due_ms(self.state, is_urgent=True)
+        moved_ms = machine.report_due_ms(self.state, is_urgent=True, has_moved=True)
+        assert moved_ms in (0, self.state.link.sent_ms), "a new phase waits for no 50 ms"
         self.now_ms = max(self.now_ms, due_ms)
         self.state = machine.reported(self.state, self.now_ms)
         assert machine.report_due_ms(self.state, is_urgent=True) == -1
