@@ -229,7 +229,8 @@ class Effects:
         was_delivered = False
         tries = 0
         while self._engine.at_ms() < command.deadline_ms:
-            was_delivered |= await self._call_end(command)
+            if attempt not in self._strays.ahead:
+                was_delivered |= await self._call_end(command)
             left_ms = command.deadline_ms - self._engine.at_ms()
             delay_ms = DELAYS_MS[-1] if was_delivered else _delay_ms(attempt, tries)
             await self._sleep(max(0, min(left_ms, delay_ms)))
@@ -293,7 +294,7 @@ class Effects:
         except FAILURES as error:
             log.warning("sweep.failed", launcher=launcher.name, text=str(error))
             return
-        found = sort_listed(self._engine.world, listed)
+        found = sort_listed(self._engine.world, listed, self._strays.ahead)
         self._strays.put(launcher.name, found.strays)
         for one in found.stop:
             if ("stop", one.attempt) not in self._running:

@@ -85,6 +85,7 @@ def build_parts(
         heads=lambda: heads,
         settings=lambda: _order_settings(config()),
         copies=LogCopies(prepared.directory.path),
+        strays=strays,
     )
     effects = Effects(
         engine,

@@ -35,10 +35,43 @@ class Stray(Struct, frozen=True):
 
 
 class Strays:
-    """The strays of the last sweep, for those who ask."""
+    """The strays of the last sweep, for those who ask, and what a person said of them.
+
+    An executor that has seen a later state than this store ever had is *ahead*: the store lost its
+    end, or an older copy was restored. Even where an attempt of that number is known here, it is
+    not that one: it is left alone until a person adopts or stops it.
+    """
 
     def __init__(self) -> None:
         self._by_launcher: dict[str, tuple[Listed, ...]] = {}
+        self._ahead: set[AttemptId] = set()
+        self._adopted: set[AttemptId] = set()
+
+    @property
+    def ahead(self) -> frozenset[AttemptId]:
+        """Attempts whose executors have seen what this store never had."""
+        return frozenset(self._ahead)
+
+    def turn_away(self, attempt: AttemptId) -> None:
+        """Note an executor that is ahead of this store."""
+        self._ahead.add(attempt)
+
+    def take_in(self, attempt: AttemptId) -> None:
+        """Note an executor that was taken."""
+        self._ahead.discard(attempt)
+        self._adopted.discard(attempt)
+
+    def adopt(self, attempt: AttemptId) -> None:
+        """Let an executor in at its next hello, although it is ahead."""
+        self._adopted.add(attempt)
+
+    def release(self, attempt: AttemptId) -> None:
+        """Leave an executor alone no longer: a person wants it ended."""
+        self.take_in(attempt)
+
+    def is_adopted(self, attempt: AttemptId) -> bool:
+        """Return whether a person has vouched for an executor that is ahead."""
+        return attempt in self._adopted
 
     def put(self, launcher: str, listed: tuple[Listed, ...]) -> None:
         """Replace what a launcher's sweep found."""
@@ -53,13 +86,21 @@ class Strays:
         )
 
 
-def sort_listed(world: World, listed: Iterable[Listed]) -> Found:
-    """Return what is to be done with the attempts of which a back end has a trace."""
+def sort_listed(
+    world: World, listed: Iterable[Listed], ahead: frozenset[AttemptId] = frozenset()
+) -> Found:
+    """Return what is to be done with the attempts of which a back end has a trace.
+
+    Args:
+        world: What is known.
+        listed: What there is.
+        ahead: Attempts that have seen what the world never had: strays, whatever it knows of them.
+    """
     stop: list[Listed] = []
     release: list[Listed] = []
     strays: list[Listed] = []
     for one in listed:
-        match is_over(world, one.attempt):
+        match None if one.attempt in ahead else is_over(world, one.attempt):
             case None:
                 strays.append(one)
             case True:

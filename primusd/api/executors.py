@@ -38,6 +38,7 @@ from primusd.keys import is_key, job_key
 from primusd.liveness import Liveness, lost_ms
 from primusd.records import Proposal
 from primusd.subscription import Published
+from primusd.sweep import Strays
 
 log = structlog.get_logger()
 
@@ -63,6 +64,7 @@ class ExecutorRegistry:
         heads: Callable[[], tuple[str, ...]],
         settings: Callable[[], OrderSettings],
         copies: LogCopies,
+        strays: Strays,
     ) -> None:
         """Make a registry that follows the engine.
 
@@ -75,6 +77,7 @@ class ExecutorRegistry:
             heads: Addresses of all heads, as executors dial them.
             settings: What launch orders take from the configuration in force.
             copies: Where the end of logs goes that lie on other hosts.
+            strays: Told of executors that are ahead of this store.
         """
         self.engine = engine
         self.cluster_id = cluster_id
@@ -84,6 +87,7 @@ class ExecutorRegistry:
         self._heads = heads
         self._settings = settings
         self._copies = copies
+        self._strays = strays
         self._sessions = Sessions()
         self._openings = 0
         self._ask_ids = itertools.count(1)
@@ -181,6 +185,8 @@ class ExecutorRegistry:
             return Refused("notLeader", self.engine.outage.message, self._heads())
         refused = self._judge(hello)
         if refused is not None:
+            if refused.code == "stateBehind":
+                self._strays.turn_away(hello.attempt)
             return refused
         known = newest_of(self.engine.world, hello.attempt)
         if known is not None and not known[1].incarnation:
@@ -190,6 +196,7 @@ class ExecutorRegistry:
             known = newest_of(self.engine.world, hello.attempt)
         if known is None:
             return Refused("unknownJob", "its job is gone")
+        self._strays.take_in(hello.attempt)
         job, found = known
         order = None
         if not hello.seen_term:
@@ -204,6 +211,7 @@ class ExecutorRegistry:
             cluster=self.cluster_id,
             term=engine.term,
             revision=engine.revision,
+            is_adopted=self._strays.is_adopted(hello.attempt),
         )
 
     async def _register(self, hello: Hello) -> Refused | None:

@@ -9,7 +9,15 @@ from primusd.job.phases import AttemptPhase
 OVER = (AttemptPhase.ENDED, AttemptPhase.GONE)
 
 
-def judge(world: World, hello: Hello, *, cluster: str, term: int, revision: int) -> Refused | None:
+def judge(
+    world: World,
+    hello: Hello,
+    *,
+    cluster: str,
+    term: int,
+    revision: int,
+    is_adopted: bool = False,
+) -> Refused | None:
     """Return why an executor is not taken; None when it is.
 
     Only a daemon that knows an attempt to be over says so in a way that ends its trainer.
@@ -20,12 +28,14 @@ def judge(world: World, hello: Hello, *, cluster: str, term: int, revision: int)
         cluster: Id of this cluster.
         term: Of this leadership.
         revision: Of the newest entry.
+        is_adopted: A person has vouched for it, although it has seen what this store never had.
     """
     if hello.cluster != cluster:
         return Refused("wrongCluster", f"this is cluster {cluster}, not {hello.cluster}")
     if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
         return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
-    if hello.seen_term and not was_here(world, hello, term=term, revision=revision):
+    is_known = was_here(world, hello, term=term, revision=revision)
+    if hello.seen_term and not is_known and not is_adopted:
         return Refused(
             "stateBehind",
             f"entry {hello.seen_revision} of term {hello.seen_term} was never in this store",

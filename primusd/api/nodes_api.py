@@ -7,8 +7,9 @@ from msgspec import UNSET
 
 from primusd.api.asking import answer, caller_of, context_of
 from primusd.api.context import Context
+from primusd.api.hello import newest_of
 from primusd.api.watching import is_watch, serve_watch
-from primusd.errors import MalformedError, NotFoundError, NotYetError
+from primusd.errors import ConflictError, MalformedError, NotFoundError
 from primusd.job.admission_events import CordonRequested, ForgiveRequested, UncordonRequested
 from primusd.job.admission_model import Node
 from primusd.keys import node_key
@@ -84,9 +85,13 @@ async def add_node(request: web.Request) -> web.Response:
             cluster=context.cluster_id,
             heads=context.heads,
             key=node_key(context.secret, name),
-            ca=UNSET,
+            ca=context.ca() or UNSET,
         )
     )
+
+
+AHEAD = "it has seen what this store never had: the store lost its end, or is an older copy"
+UNKNOWN = "neither a record nor a tombstone of it is in this store"
 
 
 async def list_strays(request: web.Request) -> web.Response:
@@ -96,7 +101,7 @@ async def list_strays(request: web.Request) -> web.Response:
     return answer(
         documents.StrayList(
             resource_version=str(context.engine.revision),
-            items=tuple(_stray(one.launcher, one.listed) for one in context.strays.all()),
+            items=tuple(_stray(context, one.launcher, one.listed) for one in context.strays.all()),
         )
     )
 
@@ -104,7 +109,7 @@ async def list_strays(request: web.Request) -> web.Response:
 async def _look(context: Context) -> None:
     """Ask the launchers now: the last sweep may be older than what a person just saw."""
     for name, launcher in context.launchers.items():
-        found = sort_listed(context.engine.world, await launcher.list())
+        found = sort_listed(context.engine.world, await launcher.list(), context.strays.ahead)
         context.strays.put(name, found.strays)
 
 
@@ -114,7 +119,8 @@ def stray_id(listed: Listed) -> str:
     return f"{attempt.job}.{attempt.replica}.{attempt.attempt}"
 
 
-def _stray(launcher: str, listed: Listed) -> documents.Stray:
+def _stray(context: Context, launcher: str, listed: Listed) -> documents.Stray:
+    is_known = newest_of(context.engine.world, listed.attempt) is not None
     return documents.Stray(
         id=stray_id(listed),
         job_uid=listed.attempt.job,
@@ -123,7 +129,7 @@ def _stray(launcher: str, listed: Listed) -> documents.Stray:
         node=listed.node,
         alive=listed.is_alive,
         launcher=launcher,
-        reason="neither a record nor a tombstone of its job is in this store",
+        reason=AHEAD if is_known else UNKNOWN,
     )
 
 
@@ -140,17 +146,21 @@ async def stop_stray(request: web.Request) -> web.Response:
     context = context_of(request)
     launcher, listed = _find_stray(request, context)
     back_end = context.launchers[launcher]
+    context.strays.release(listed.attempt)
     if listed.is_alive:
         await back_end.stop(listed.attempt, listed.node)
     await back_end.release(listed.attempt, listed.node)
-    return answer(_stray(launcher, listed))
+    return answer(_stray(context, launcher, listed))
 
 
 async def adopt_stray(request: web.Request) -> web.Response:
-    """Take a stray into this store: its job's record would have to be made from nothing."""
+    """Let a stray in at its next hello: its store was older than what it has seen."""
     context = context_of(request)
-    _find_stray(request, context)
-    raise NotYetError(
-        "a stray whose job has no record cannot be adopted by this version of primusd yet",
-        hint="restore the store that has its record, or stop it: primusctl strays stop ID",
-    )
+    launcher, listed = _find_stray(request, context)
+    if newest_of(context.engine.world, listed.attempt) is None:
+        raise ConflictError(
+            f"{listed.attempt.label} cannot be adopted: this store has no record of it",
+            hint="restore the store that has it, or stop it: primusctl strays stop ID",
+        )
+    context.strays.adopt(listed.attempt)
+    return answer(_stray(context, launcher, listed))

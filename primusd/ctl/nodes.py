@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -113,8 +114,20 @@ def _add_node(call: Call, name: str, out: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(content)
     if not call.is_quiet:
-        shown = Path(out)
-        call.printer_of(_FORMS).line(f"{shown}: start it with: primusd node --bootstrap {shown}")
+        shown, printer = Path(out), call.printer_of(_FORMS)
+        printer.line(f"{shown}: start it with: primusd node --bootstrap {shown}")
+        printer.line("  (a second node on one host also needs --state-dir and --ports of its own)")
+        if not any(_is_for_others(str(head)) for head in document.get("heads", ())):
+            sys.stderr.write(
+                "note: only this host reaches the daemon; for another one set listen.tcp "
+                "and listen.advertise\n"
+            )
+
+
+def _is_for_others(head: str) -> bool:
+    """Return whether another host may dial an address of a head."""
+    host = urlsplit(head).hostname or ""
+    return host not in ("", "localhost", "::1") and not host.startswith("127.")
 
 
 @click.command("strays", cls=Verb)
@@ -138,7 +151,8 @@ def strays(call: Call, action: str, stray: str) -> None:
         case "adopt" | "stop":
             path = f"/api/v1/strays/{_needs_name('strays', action, stray)}:{action}"
             found = call.client.call("POST", path, body={})
-            printer.line(f"{text(found, 'id')} {'stopped' if action == 'stop' else 'adopted'}")
+            done = "stopped" if action == "stop" else "taken in when it calls next, within a minute"
+            printer.line(f"{text(found, 'id')} {done}")
         case _:
             hint = " | ".join(STRAY_ACTIONS)
             raise CtlError(f"strays has no action {action!r}", hint=hint, exit_code=USAGE)

@@ -54,6 +54,7 @@ from primusd.node.protocol import (
 from primusd.records import ADMISSION
 from primusd.state.journal import MemoryJournal
 from primusd.subscription import Published
+from primusd.sweep import Strays
 from primusd.testing import SoleElection
 
 CLUSTER = "cluster-1"
@@ -116,6 +117,7 @@ class Daemon:
             cluster_id=CLUSTER,
             secret=SECRET,
         )
+        self.strays = Strays()
         self.executors = ExecutorRegistry(
             self.engine,
             self.liveness,
@@ -125,6 +127,7 @@ class Daemon:
             heads=lambda: (f"unix:{self.path}",),
             settings=lambda: SETTINGS,
             copies=LogCopies(self.state, within_s=copy_within_s),
+            strays=self.strays,
         )
         self.published: list[Published] = []
         self.engine.on_published.append(self.published.append)

@@ -195,7 +195,7 @@ def test_a_stray_is_shown_and_ended_only_when_a_person_says_so(tmp_path: Path) -
     assert (shown["id"], shown["alive"]) == ("06f3k2m9q1x7abcd.worker-3.2", True)
     assert before == []
     assert launcher.asked == [("stop", "worker-3/2"), ("release", "worker-3/2")]
-    assert (caught.value.status, caught.value.code) == (422, "NotYet")
+    assert (caught.value.status, caught.value.code) == (409, "PhaseConflict")
 
 
 def test_a_machine_that_stopped_on_our_bug_says_so_and_refuses_more(

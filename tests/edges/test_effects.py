@@ -306,6 +306,26 @@ def test_an_attempt_that_the_store_never_began_is_a_stray() -> None:
     play(cluster, work)
 
 
+def test_an_executor_that_is_ahead_of_the_store_is_not_ended_by_it() -> None:
+    """Its number was given out again: the attempt that this store knows is another one."""
+    cluster = Cluster(one_worker(), lambda _attempt: Act(lives_for_ever=True, heeds_stop=False))
+
+    async def work(engine: Engine) -> None:
+        await cluster.time.run_until(lambda: WORKER in cluster.executors.runs)
+        cluster.strays.turn_away(WORKER)
+        await engine.propose(UID, CancelRequested(), by="test")
+        await cluster.time.run_until(lambda: newest(engine).phase is AttemptPhase.GONE)
+
+        assert newest(engine).is_quarantined
+        assert cluster.launcher.alive() == (WORKER,)
+        found = sort_listed(
+            engine.world, (Listed(WORKER, "n1", is_alive=True),), cluster.strays.ahead
+        )
+        assert (found.stop, [one.attempt for one in found.strays]) == ((), [WORKER])
+
+    play(cluster, work)
+
+
 def test_an_empty_world_knows_nothing_to_end() -> None:
     found = sort_listed(World(), (Listed(WORKER, "n1", is_alive=True),))
 

@@ -174,6 +174,27 @@ async def test_a_store_that_lost_its_end_is_found_out_in_the_next_term(daemon: D
     assert refusal(daemon, attempt, seen_term=term + 1, seen_revision=revision + 5) == ""
 
 
+async def test_an_executor_that_is_ahead_is_taken_once_a_person_vouched_for_it(
+    daemon: Daemon,
+) -> None:
+    attempt = worker(await daemon.submit())
+    ahead = make_hello(attempt, seen=(daemon.engine.term - 1, 7))
+
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as first:
+        refused = await first.ask(ahead)
+    assert isinstance(refused, Refused)
+    assert refused.code == "stateBehind"
+    assert daemon.strays.ahead == {attempt}
+    daemon.strays.adopt(attempt)
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as second:
+        welcome = await second.ask(ahead)
+        assert isinstance(welcome, Welcome)
+        await second.report("running", is_started=True)
+
+    assert daemon.strays.ahead == frozenset()
+    assert daemon.attempt(attempt).incarnation == ahead.incarnation
+
+
 async def test_an_attempt_that_ended_is_over(daemon: Daemon) -> None:
     attempt = worker(await daemon.submit())
     async with executor_voice(daemon, attempt) as executor:

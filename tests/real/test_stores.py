@@ -1,6 +1,8 @@
 """C57: a daemon on an empty, an older or a foreign state kills no trainer: only knowledge kills."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,34 @@ def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state:
     assert head.trainers("worker-0") == before
     head.ctl("cancel", name)
     head.until("the trainer ended", lambda: not head.trainers("worker-0"))
+
+
+@pytest.mark.timeout(240)
+def test_a_trainer_that_is_ahead_of_an_older_store_lives_until_it_is_adopted(head: Any) -> None:
+    """The older store gives its number out again: the trainer that has it is not that attempt."""
+    kept = head.folder / "kept"
+    head.start()
+    name = head.submit(SLEEPER.replace("stop:", "restart: {delay: 100ms}, stop:"))
+    head.until("it runs", lambda: bool(head.trainers("worker-0")))
+    head.until("the job runs", lambda: head.phase(name) == "Running")
+    head.kill()
+    copy(STORE, head.state, kept)
+    head.start()
+    for pid in head.trainers("worker-0"):
+        os.kill(pid, signal.SIGKILL)
+    head.until("attempt 2 runs", lambda: any(head.state.glob("jobs/*/worker-0/a2/stdout.log")))
+    head.until("its trainer is there", lambda: len(head.trainers("worker-0")) > 1)
+    before = head.trainers("worker-0")
+    head.kill()
+
+    move(STORE, head.state, head.folder / "newer")
+    copy(STORE, kept, head.state)
+    head.start()
+
+    head.until("it is a stray", lambda: "worker-0" in head.ctl("strays", "list").stdout)
+    head.until("its number was begun again", lambda: head.attempts(name) == {"worker-0": 2})
+    stray = head.document("strays", "list")["items"][0]["id"]
+    head.ctl("strays", "adopt", stray)
+    head.until("it was taken in", lambda: head.phase(name) == "Running", within_s=100)
+    assert head.trainers("worker-0") == before
+    assert head.ctl("strays", "list", "-o", "name").stdout.strip() == ""
