@@ -133,8 +133,14 @@ def _tasks(call: Call, path: str, stream: str, phase: str) -> None:
 
 def _task_row(task: Json) -> list[object]:
     what = ": ".join(part for part in (text(task, "fault"), text(task, "text")) if part)
-    keys = ("stream", "phase", "epoch", "lo", "hi", "position", "replica", "location")
-    return [*(task.get(key) for key in keys), what]
+    keys = ("lo", "hi", "position", "replica", "location")
+    first = (task.get("stream"), task.get("phase"), _told_epoch(task))
+    return [*first, *(task.get(key) for key in keys), what]
+
+
+def _told_epoch(found: Json) -> int:
+    """Return which pass it is, from 1 as every table tells it; documents count from 0."""
+    return (count(found, "epoch") or 0) + 1
 
 
 def _verify(call: Call, path: str, stream: str) -> int:
@@ -178,7 +184,7 @@ def _print_proof(printer: Printer, proof: Json) -> None:
     for key, word in (("gaps", "gap"), ("overlaps", "twice")):
         for flaw in mappings(proof, key):
             place = f"{text(flaw, 'location')} [{text(flaw, 'lo')}, {text(flaw, 'hi')})"
-            printer.line(f"  {word}: epoch {text(flaw, 'epoch')} {place}")
+            printer.line(f"  {word}: epoch {_told_epoch(flaw)} {place}")
 
 
 COMMANDS = {"data": data}

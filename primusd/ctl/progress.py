@@ -108,7 +108,9 @@ def progress_text(status: Json) -> str:
     for name in streams:
         stream = mapping(streams, name)
         done = done_fraction(stream)
-        shown = f"{done * 100:.0f} %" if done is not None else grouped(stream.get("done"))
+        unit = text(stream, "unit")
+        seen = f"{grouped(stream.get('done'))} {unit}".rstrip()
+        shown = f"{done * 100:.0f} %" if done is not None else seen
         epochs = count(stream, "epochs") or 1
         epoch = f" epoch {(count(stream, 'epoch') or 0) + 1}/{epochs}" if epochs > 1 else ""
         parts.append(f"{name} {shown}{epoch}{_speed(stream)}")
@@ -125,5 +127,5 @@ def progress_text(status: Json) -> str:
 
 def _speed(stream: Json) -> str:
     per_second, eta_ms = count(stream, "perSecond"), count(stream, "etaMs")
-    speed = f" {grouped(per_second)}/s" if per_second else ""
+    speed = f" {grouped(per_second)} {text(stream, 'unit')}/s" if per_second else ""
     return speed + (f" {short_duration(eta_ms / 1000)} left" if eta_ms else "")

@@ -19,6 +19,7 @@ import pytest
 
 from primusd.ctl.client import Client
 from primusd.ctl.main import VERBS, run
+from primusd.ctl.progress import progress_text
 from tests.edges.api_server import NAMESPACE, Server, serve
 
 FOLDER = Path(__file__).parent
@@ -183,6 +184,16 @@ def test_without_a_verb_the_help_is_shown_as_it_is_and_exit_is_2(
     assert said.out == ""
     assert said.err.startswith("Usage: primusctl [OPTIONS] COMMAND")
     assert "submit      Submit a job file." in said.err
+
+
+def test_progress_names_what_it_counts() -> None:
+    stream = {"unit": "rows", "done": 1_200, "perSecond": 7_416, "epoch": 0, "epochs": 1}
+
+    unknown = progress_text({"data": {"clicks": stream}})
+    known = progress_text({"data": {"clicks": {**stream, "total": 2_400, "etaMs": 2_000}}})
+
+    assert unknown.endswith("clicks 1,200 rows 7,416 rows/s")
+    assert known.endswith("clicks 50 % 7,416 rows/s 2s left")
 
 
 def test_no_daemon_is_exit_5_with_what_was_tried(
