@@ -42,6 +42,7 @@ from primusd.sampling import sample
 from primusd.startup import (
     Prepared,
     access_of,
+    ca_of,
     clean_run,
     heads_of,
     load_configuration,
@@ -265,6 +266,7 @@ class Daemon:
                 name=name,
                 heads=heads_of(self._prepared),
                 key=node_key(directory.secret, name),
+                ca=ca_of(self._loaded),
             ),
         )
 

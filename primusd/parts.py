@@ -30,7 +30,7 @@ from primusd.job.spec import StreamSpec
 from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
-from primusd.startup import Prepared, heads_of
+from primusd.startup import Prepared, ca_of, heads_of
 from primusd.state.archive import Archive
 from primusd.sweep import Strays
 from primusd.views.rendering import Renderer
@@ -90,7 +90,7 @@ def build_parts(
     effects = Effects(
         engine,
         {launcher.name: launcher},
-        bootstrap=partial(_bootstrap, cluster_id, heads, secret),
+        bootstrap=partial(_bootstrap, cluster_id, heads, secret, lambda: ca_of(config())),
         list_units=_list_units,
         drop_record=partial(_drop_record, prepared.directory.path),
         strays=strays,
@@ -143,6 +143,7 @@ def _context(
         launchers={launcher.name: launcher},
         strays=strays,
         heads=heads_of(prepared),
+        ca=lambda: ca_of(config()),
         live=live.live,
         ask=executors.ask,
         is_healthy=lambda: is_healthy(engine),
@@ -165,10 +166,18 @@ def _order_settings(loaded: Loaded) -> OrderSettings:
 
 
 def _bootstrap(
-    cluster_id: str, heads: tuple[str, ...], secret: bytes, attempt: AttemptId
+    cluster_id: str,
+    heads: tuple[str, ...],
+    secret: bytes,
+    ca: Callable[[], str | None],
+    attempt: AttemptId,
 ) -> Bootstrap:
     return Bootstrap(
-        cluster=cluster_id, attempt=attempt, heads=heads, key=job_key(secret, attempt.job)
+        cluster=cluster_id,
+        attempt=attempt,
+        heads=heads,
+        key=job_key(secret, attempt.job),
+        ca=ca(),
     )
 
 

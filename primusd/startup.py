@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -35,6 +36,8 @@ log = structlog.get_logger()
 
 SYSTEM_MODE, USER_MODE = 0o750, 0o700
 TOKEN_BYTES = 32
+ANY_HOST = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not listened at
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class Prepared(Struct, frozen=True):
@@ -154,11 +157,37 @@ def access_of(loaded: Loaded, token: str) -> Access:
 
 def heads_of(prepared: Prepared) -> tuple[str, ...]:
     """Return the addresses by which executors and nodes reach this daemon, the nearest first."""
-    listen = prepared.loaded.config.listen
+    config = prepared.loaded.config
+    scheme = "https" if config.listen.tls_cert else "http"
     heads = [f"unix:{one.address}" for one in prepared.listeners if one.is_unix]
-    if listen.advertise:
-        heads.append(listen.advertise)
+    if config.listen.advertise:
+        has_scheme = "://" in config.listen.advertise
+        heads.append(
+            config.listen.advertise if has_scheme else f"{scheme}://{config.listen.advertise}"
+        )
+        return tuple(heads)
+    for one in prepared.listeners:
+        if not one.is_unix:
+            host, port = split_address(one.address)
+            # Nobody can dial the address that stands for all of them.
+            host = config.member if host in ANY_HOST else host
+            heads.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     return tuple(heads)
+
+
+def ca_of(loaded: Loaded) -> str | None:
+    """Return what executors and nodes trust us by, as PEM: our own certificates; None without TLS.
+
+    It is whatever stands in `tls_cert`, the certificate of an authority or only ours.
+    """
+    if not loaded.config.listen.tls_cert:
+        return None
+    try:
+        text = Path(loaded.config.listen.tls_cert).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        # It was readable at the start; those who trust what they have go on.
+        return None
+    return "\n".join(_CERTIFICATE.findall(text)) or None
 
 
 def start_lines(prepared: Prepared, version: str) -> str:

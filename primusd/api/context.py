@@ -70,7 +70,9 @@ class Context(Struct, frozen=True):
     strays: Strays
     """What launchers list and the store does not know."""
     heads: tuple[str, ...]
-    """Addresses of this daemon as executors and nodes on this host dial it."""
+    """Addresses of this daemon as executors and nodes dial it, the nearest first."""
+    ca: Callable[[], str | None] = lambda: None
+    """What they trust it by, PEM; None where no address is secured."""
     live: Callable[[], Live] = lambda: NOTHING_LIVE
     """What the edges know and the journal does not."""
     ask: AskExecutor = ask_nobody

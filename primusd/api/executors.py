@@ -179,6 +179,9 @@ class ExecutorRegistry:
         return answer
 
     async def _judged(self, request: web.Request, hello: Hello) -> Welcome | Refused:
+        # First of all: whoever dials another cluster by an address of its own host turns away.
+        if hello.cluster != self.cluster_id:
+            return Refused("wrongCluster", f"this is cluster {self.cluster_id}")
         if not self.has_key(request, hello.attempt.job):
             return Refused("badKey", "the key is not the job's")
         if isinstance(self.engine.outage, NotLeaderError):

@@ -136,11 +136,11 @@ class NodeRegistry:
         return socket
 
     def _judge(self, request: web.Request, hello: NodeHello) -> NodeWelcome | Refused:
+        if hello.cluster != self._cluster_id:
+            return Refused("wrongCluster", f"this is cluster {self._cluster_id}")
         shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not is_key(shown, node_key(self._secret, hello.node)):
             return Refused("badKey", f"the key is not that of {hello.node}")
-        if hello.cluster != self._cluster_id:
-            return Refused("wrongCluster", f"this is cluster {self._cluster_id}")
         if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
             return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
         outage = self._engine.outage

@@ -117,7 +117,8 @@ def _add_node(call: Call, name: str, out: str) -> None:
         shown, printer = Path(out), call.printer_of(_FORMS)
         printer.line(f"{shown}: start it with: primusd node --bootstrap {shown}")
         printer.line("  (a second node on one host also needs --state-dir and --ports of its own)")
-        if not any(_is_for_others(str(head)) for head in document.get("heads", ())):
+        heads = document.get("heads")
+        if not isinstance(heads, list) or not any(_is_for_others(str(one)) for one in heads):
             sys.stderr.write(
                 "note: only this host reaches the daemon; for another one set listen.tcp "
                 "and listen.advertise\n"

@@ -99,11 +99,16 @@ class Head:
 
 @cache
 def _tls(ca: str | None) -> ssl.SSLContext:
-    """Return what heads are judged by: these authorities, None for those of this host.
+    """Return what heads are judged by: the authorities of this host, and what the head gave out.
 
-    aiohttp's own knows none of them (see `primusd.imports`).
+    That may be its own certificate alone. aiohttp's own context knows no authorities (see
+    `primusd.imports`).
     """
-    return ssl.create_default_context(cadata=ca)
+    context = ssl.create_default_context()
+    if ca:
+        context.load_verify_locations(cadata=ca)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _text(place: str, error: Exception) -> str:

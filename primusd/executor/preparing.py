@@ -1,9 +1,12 @@
 """What an executor makes ready on its host before the gate: folders, ports, its name for peers."""
 
+import ipaddress
 import os
 import shutil
 import socket
+from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -16,6 +19,8 @@ from primusd.executor.variables import Account
 
 log = structlog.get_logger()
 
+LOOPBACK = "127.0.0.1"
+HTTPS_PORT = 443
 PROBE_TIMEOUT_S = 1.0
 FETCH_AGAIN_S = 1.0
 
@@ -53,14 +58,43 @@ async def prepare_folders(
             return
 
 
-def host_name() -> str:
-    """Return how peers should call this host: its name where that resolves."""
-    name = socket.gethostname()
+def host_name(heads: Iterable[str] = (), *, name: str = "") -> str:
+    """Return how peers should call this host.
+
+    That is its name, where it stands for an address that others may reach. Where it stands for
+    none but the loopback's, as on a fresh Debian, it is the address from which a head on another
+    host is reached; without such a head all peers are on this host.
+
+    Args:
+        heads: Addresses of the heads, as in `Bootstrap`.
+        name: In place of what the host calls itself.
+    """
+    name = name or socket.gethostname()
     try:
-        socket.getaddrinfo(name, None)
+        found = {str(one[4][0]) for one in socket.getaddrinfo(name, None)}
     except OSError:
-        return "127.0.0.1"
-    return name
+        found = set()
+    if any(not ipaddress.ip_address(one).is_loopback for one in found):
+        return name
+    for head in heads:
+        if address := address_towards(head):
+            return address
+    return name if found else LOOPBACK
+
+
+def address_towards(head: str) -> str:
+    """Return the address of this host from which a head elsewhere is reached; "" there is none."""
+    try:
+        url = urlsplit(head)
+        place = (url.hostname or "", url.port or HTTPS_PORT)
+        family, _, _, _, target = socket.getaddrinfo(*place, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent: the kernel picks the way, and with it the address.
+            probe.connect(target)
+            address = str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+    return "" if not url.hostname or ipaddress.ip_address(address).is_loopback else address
 
 
 def taken_port(ports: tuple[tuple[str, int], ...]) -> str:
@@ -94,7 +128,7 @@ async def answers(port: int) -> bool:
     """Return whether something listens on a port of this host."""
     with anyio.move_on_after(PROBE_TIMEOUT_S):
         try:
-            stream = await anyio.connect_tcp("127.0.0.1", port)
+            stream = await anyio.connect_tcp(LOOPBACK, port)
         except OSError:
             return False
         await stream.aclose()

@@ -28,6 +28,7 @@ from primusd.node.bootstrap import (
     BOOTSTRAP_FILE,
     NodeBootstrap,
     hold_node_lock,
+    node_holder,
     read_bootstrap,
 )
 from primusd.node.host import (
@@ -52,6 +53,7 @@ CACHE_KEEP_MS = 7 * 86_400_000
 LOOK_FOR_UPGRADE_EVERY_S = 10.0
 BOOTSTRAP_AGAIN_S = 0.5
 EXIT_CONFIG = 2
+EXIT_TAKEN = 3
 SECONDS_TO_FINISH_FORKS = 12.0
 
 
@@ -64,6 +66,8 @@ class Settings(Struct, frozen=True):
     """"" = as the bootstrap file says."""
     local: LocalLauncher
     logs: Logs
+    is_introduced: bool = False
+    """By a file that was named; else by the one that a daemon leaves in the state directory."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,6 +81,14 @@ def main(argv: list[str] | None = None) -> int:
     settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = hold_node_lock(settings.state)
     if lock is None:
+        if settings.is_introduced:
+            # Whoever names a file wants this node; a unit and a daemon only want that one runs.
+            holder = node_holder(settings.state)
+            sys.stderr.write(
+                f"primusd node: a node runs on {settings.state} already (pid "
+                f"{holder.pid if holder else '?'}); name another directory with --state-dir\n"
+            )
+            return EXIT_TAKEN
         log.info("node.runs_already", state=str(settings.state))
         return 0
     if settings.local.enforce != "none":
@@ -110,13 +122,36 @@ def read_settings(argv: list[str] | None) -> Settings:
     options = parser.parse_args(argv)
     loaded = load({"state_dir": options.state_dir}, os.environ, options.config)
     state = (options.state_dir or loaded.directories.state).absolute()
+    if options.bootstrap is not None:
+        _check_bootstrap(options.bootstrap, options.name)
     return Settings(
         state=state,
         bootstrap=(options.bootstrap or state / BOOTSTRAP_FILE).absolute(),
         name=options.name,
         local=_overridden(loaded.config.launchers.local, options),
         logs=loaded.config.logs,
+        is_introduced=options.bootstrap is not None,
     )
+
+
+def _check_bootstrap(path: Path, name: str) -> None:
+    """Look at a file that was named before anything waits for it.
+
+    Raises:
+        ConfigError: It is no bootstrap file, or another node's.
+    """
+    try:
+        found = read_bootstrap(path)
+    except (OSError, msgspec.DecodeError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"--bootstrap {path}: {text}; make it with: primusctl nodes add NAME --out {path}"
+        ) from error
+    if name not in ("", found.name):
+        raise ConfigError(
+            f"--name is {name}, but {path} holds the key of {found.name}; "
+            f"make one with: primusctl nodes add {name}"
+        )
 
 
 def _overridden(local: LocalLauncher, options: argparse.Namespace) -> LocalLauncher:
@@ -134,6 +169,9 @@ def _overridden(local: LocalLauncher, options: argparse.Namespace) -> LocalLaunc
             changes[field] = read_value(rule, value)
         except SettingError as error:
             raise ConfigError(f"--{flag} is {value!r}, must be {error.allowed}") from error
+    for pair in options.label:
+        if not pair.partition("=")[0] or "=" not in pair:
+            raise ConfigError(f"--label is {pair!r}, must be KEY=VALUE")
     labels = dict(pair.partition("=")[::2] for pair in options.label)
     changes["labels"] = {**local.labels, **labels}
     return msgspec.structs.replace(local, **changes)
@@ -149,7 +187,7 @@ async def _live(settings: Settings, zygote: Zygote) -> bool:
     hello = make_hello(settings, bootstrap)
     local = settings.local
     offer = Offer(
-        host=host_name(),
+        host=host_name(bootstrap.heads),
         inherit=local.inherit,
         enforce=local.enforce,
         user=local.user or default_user(),

@@ -1,0 +1,291 @@
+"""A second node on one host, as another host would be one: C57, C72."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from tests.real.port_ranges import own_ports
+
+BIN = "primusd"
+
+
+class Second:
+    """Node `b` of a head, with a state directory and ports of its own."""
+
+    def __init__(self, head: Any, ports: tuple[int, int]) -> None:
+        self.head = head
+        self.ports = ports
+        self.file = head.folder / "b.json"
+        self.state = head.folder / "other"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def introduce(self) -> None:
+        """Write the file by which it finds the daemon."""
+        self.head.ctl("nodes", "add", "b", "--out", str(self.file))
+
+    def start(self) -> None:
+        """Start it, and wait until the daemon knows it as ready."""
+        command = [BIN, "node", "--name", "b", "--bootstrap", str(self.file)]
+        command += ["--state-dir", str(self.state), "--ports", f"{self.ports[0]}-{self.ports[1]}"]
+        command += ["--cpu", "3", "--memory", "4Gi", "--label", "zone=x"]
+        environment = dict(self.head.environment)
+        del environment["PRIMUS_ADDRESS"]
+        with self.head.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.head.until("b is ready", lambda: self.document().get("phase") == "Ready")
+
+    def kill(self) -> None:
+        """Kill it without a word."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def document(self) -> dict[str, Any]:
+        """Return what the daemon shows of it, {} nothing."""
+        items = self.head.document("nodes", "list")["items"]
+        return next((one for one in items if one["name"] == "b"), {})
+
+
+@pytest.fixture
+def second(head: Any) -> Iterator[Second]:
+    """Node b, not started yet; the node of the head itself has two cores."""
+    settings = Path(head.environment["PRIMUSD_CONFIG"])
+    settings.write_text(settings.read_text() + "cpu = 2\n")
+    with own_ports() as ports:
+        made = Second(head, ports)
+        yield made
+        if made.process is not None:
+            made.process.kill()
+            made.process.wait()
+
+
+def first_name(head: Any) -> str:
+    """Return the name of the head's own node."""
+    (name,) = {one["name"] for one in head.document("nodes", "list")["items"]} - {"b"}
+    return str(name)
+
+
+def cordon_first(head: Any) -> str:
+    """Let everything new go to b; return the name of the other node."""
+    name = first_name(head)
+    head.ctl("nodes", "cordon", name)
+    return name
+
+
+def worker(command: str, **changes: object) -> str:
+    """Return a job file with workers of one core each."""
+    role = {"command": command, "resources": {"cpu": 1}, "restart": {"delay": "50ms"}}
+    job = {"apiVersion": "primus/v1", "name": "two", "roles": {"worker": {**role, **changes}}}
+    return json.dumps({**job, "budgets": {"application": 5}, "files": ["hi.txt"]})
+
+
+def submit(head: Any, command: str, **changes: object) -> str:
+    """Submit such a job, which ships a file."""
+    (head.folder / "hi.txt").write_text("shipped\n")
+    return str(head.submit(worker(command, **changes)))
+
+
+def placed(head: Any, name: str) -> dict[str, str]:
+    """Return on which node the newest attempt of each replica is."""
+    items = head.document("get", name, "--replicas")["items"]
+    return {one["name"]: one["attempts"][-1]["node"] for one in items}
+
+
+def logged(head: Any, name: str, *flags: str) -> dict[str, list[str]]:
+    """Return the lines of each replica."""
+    found: dict[str, list[str]] = {}
+    for line in head.ctl("logs", name, *flags).stdout.splitlines():
+        replica, _, text = line.partition(" ")
+        found.setdefault(replica, []).append(text.strip())
+    return found
+
+
+def started(head: Any, second: Second, *, flags: tuple[str, ...] = ()) -> None:
+    """Start the daemon and both nodes."""
+    head.start(*flags)
+    head.until("the first node is ready", lambda: bool(head.document("nodes", "list")["items"]))
+    second.introduce()
+    second.start()
+
+
+TELL = 'cat hi.txt; echo "$PRIMUS_HOST $PRIMUS_PORT"; echo $(cat $PRIMUS_PEERS_FILE)'
+
+
+def test_a_full_first_node_leaves_the_rest_to_the_second(head: Any, second: Second) -> None:
+    """Files, ports, peers and logs are right on both; copies are made of the second's logs only."""
+    started(head, second)
+    shown = second.document()
+    name = submit(head, TELL, replicas=5)
+
+    assert head.ended(name)["phase"] == "Succeeded"
+
+    assert (shown["capacity"]["cpuMilli"], shown["capacity"]["ports"]) == (3_000, 64)
+    assert (shown["labels"], shown["capacity"]["memoryBytes"]) == ({"zone": "x"}, 4 << 30)
+    on_b = {replica for replica, node in placed(head, name).items() if node == "b"}
+    assert len(on_b) == 3
+    lines = logged(head, name)
+    assert len(lines) == 5
+    peers = json.loads(lines["worker-0"][2])["roles"]["worker"]
+    for number in range(5):
+        said = lines[f"worker-{number}"]
+        assert said[0] == "shipped"
+        host, port = said[1].split()
+        assert peers[number]["host"] == host
+        assert peers[number]["ports"] == {"main": int(port)}
+        is_ours = second.ports[0] <= int(port) <= second.ports[1]
+        assert is_ours == (f"worker-{number}" in on_b)
+    copied = {path.parent.name for path in head.state.glob("logs/jobs/*/*/a1")}
+    assert copied == on_b
+
+
+def test_all_four_logs_of_a_replica_elsewhere_are_readable_afterwards_c72(
+    head: Any, second: Second
+) -> None:
+    """Restarted three times, cleaned up, its node and even its disk gone."""
+    started(head, second)
+    cordon_first(head)
+    name = submit(head, "echo attempt $PRIMUS_ATTEMPT; test $PRIMUS_ATTEMPT -ge 4")
+    status = head.ended(name)
+    second.kill()
+    for path in second.state.glob("jobs/*"):
+        subprocess.run(["rm", "-rf", path], check=True)
+
+    each = [logged(head, name, "--attempt", str(number)) for number in range(1, 5)]
+    previous = logged(head, name, "--previous")
+    everything = logged(head, name)
+
+    assert status["phase"] == "Succeeded"
+    assert each == [{"worker-0": [f"attempt {number}"]} for number in range(1, 5)]
+    assert previous == {"worker-0": ["attempt 3"]}
+    assert everything == {"worker-0": [f"attempt {number}" for number in range(1, 5)]}
+
+
+def test_a_long_log_elsewhere_keeps_its_end_and_says_what_is_cut_off_c72(
+    head: Any, second: Second
+) -> None:
+    started(head, second)
+    cordon_first(head)
+    name = submit(head, "seq -w 1 300000; echo done")
+    assert head.ended(name)["phase"] == "Succeeded"
+
+    lines = logged(head, name)["worker-0"]
+    tail = logged(head, name, "--tail", "2")["worker-0"]
+
+    assert lines[0].endswith("bytes are no longer kept]")
+    gap = int(lines[0].lstrip("[").split()[0])
+    assert lines[1] == f"{gap // 7 + 1:06d}"
+    assert lines[-2:] == ["300000", "done"]
+    assert len(lines) - 2 == 300_000 - gap // 7
+    assert (1 << 20) - 7 < (len(lines) - 2) * 7 + 5 <= 1 << 20
+    assert tail == ["300000", "done"]
+
+
+def test_trainers_outlive_their_node_and_the_daemon_c57(head: Any, second: Second) -> None:
+    started(head, second)
+    cordon_first(head)
+    go = head.folder / "go"
+    name = submit(head, f"echo begun; while ! test -e {go}; do sleep 0.02; done; echo over")
+    head.until("it runs", lambda: head.phase(name) == "Running")
+    head.until("it says so live", lambda: logged(head, name) == {"worker-0": ["begun"]})
+    pids = head.trainers("worker-0")
+
+    second.kill()
+    head.kill()
+    assert head.trainers("worker-0") == pids
+    head.start()
+    second.start()
+    head.until("it runs", lambda: head.phase(name) == "Running")
+    go.touch()
+
+    assert head.ended(name)["phase"] == "Succeeded"
+    assert head.attempts(name) == {"worker-0": 1}
+    assert logged(head, name) == {"worker-0": ["begun", "over"]}
+    assert pids
+
+
+def test_a_trainer_that_ends_while_its_node_is_dead_is_recorded(head: Any, second: Second) -> None:
+    """Its executor reports by itself; that it is gone is told by the node's return."""
+    started(head, second)
+    cordon_first(head)
+    go = head.folder / "go"
+    name = submit(
+        head, f"while ! test -e {go}; do sleep 0.02; done; echo over; exit 3", success="any"
+    )
+    head.until("it runs", lambda: head.phase(name) == "Running")
+
+    second.kill()
+    go.touch()
+    head.until(
+        "its end is known",
+        lambda: head.document("get", name, "--replicas")["items"][0]["attempts"][0].get("outcome"),
+    )
+    assert logged(head, name) == {"worker-0": ["over"]}
+    second.start()
+    head.until("it runs again", lambda: head.attempts(name)["worker-0"] > 1)
+
+
+def test_cordoned_nodes_get_nothing_and_uncordoned_ones_do(head: Any, second: Second) -> None:
+    started(head, second)
+    first = cordon_first(head)
+    head.ctl("nodes", "cordon", "b")
+    name = submit(head, "echo here", replicas=2)
+    head.until("it waits", lambda: "cordoned" in head.ctl("describe", name).stdout.lower())
+    assert second.document()["phase"] == "Cordoned"
+
+    head.ctl("nodes", "uncordon", "b")
+
+    assert head.ended(name)["phase"] == "Succeeded"
+    assert set(placed(head, name).values()) == {"b"}
+    head.ctl("nodes", "uncordon", first)
+    assert {one["phase"] for one in head.document("nodes", "list")["items"]} == {"Ready"}
+
+
+def secure(head: Any) -> None:
+    """Let the daemon serve TLS with a certificate that signs nothing, not even itself."""
+    key, cert = head.folder / "tls.key", head.folder / "tls.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(cert), "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    subprocess.run(command, check=True, capture_output=True)
+    settings = Path(head.environment["PRIMUSD_CONFIG"])
+    listen = f'[listen]\ntls_cert = "{cert}"\ntls_key = "{key}"\n'
+    settings.write_text(listen + settings.read_text())
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "http",
+        pytest.param("https", marks=pytest.mark.skipif(not which("openssl"), reason="no openssl")),
+    ],
+)
+def test_a_second_node_joins_over_tcp_where_no_socket_of_the_daemon_is(
+    head: Any, second: Second, scheme: str
+) -> None:
+    """As on another host: nodes and executors find the path of no socket, and dial the address."""
+    if scheme == "https":
+        secure(head)
+    head.start("--listen", "127.0.0.1:0")
+    head.until("the first node is ready", lambda: bool(head.document("nodes", "list")["items"]))
+    second.introduce()
+    moved = head.socket.with_name("moved.sock")
+    head.socket.rename(moved)
+    head.environment["PRIMUS_ADDRESS"] = f"unix:{moved}"
+    second.start()
+    cordon_first(head)
+
+    name = submit(head, TELL)
+
+    assert head.ended(name)["phase"] == "Succeeded"
+    heads = json.loads(second.file.read_text())["heads"]
+    assert [one.partition(":")[0] for one in heads] == ["unix", scheme]
+    assert placed(head, name) == {"worker-0": "b"}
+    assert logged(head, name)["worker-0"][0] == "shipped"
