@@ -171,7 +171,12 @@ def consequences(
     if before.phase != after.phase:
         match after.phase:
             case "Done":
-                finished = StreamFinished(after.name, after.consumed, after.skipped)
+                finished = StreamFinished(
+                    after.name,
+                    after.consumed,
+                    after.skipped,
+                    after.unsized_units * max(1, after.spec.epochs),
+                )
                 found.append(Proposed(after.job, finished))
             case "Failed":
                 found.append(Proposed(after.job, StreamFailed(after.name, after.failure)))

@@ -12,7 +12,7 @@ from primusd.job.outcome import how_it_ended
 from primusd.job.phases import JobPhase, ReplicaPhase
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.job.spec import RoleSpec, streams_of
-from primusd.job.wording import unit_words
+from primusd.job.wording import left_out_words, unit_words
 
 DECIDING_PHASES = frozenset(
     {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
@@ -237,7 +237,9 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             )
     for name, stream in job.streams.items():
         if stream.skipped:
-            yield f"{stream.skipped} {unit_words(job.spec, name)} of stream {name} were left out"
+            unit = unit_words(job.spec, name)
+            left_out = left_out_words(stream.skipped, unit, stream.unsized)
+            yield f"{left_out} of stream {name} were left out"
         elif not stream.is_finished and streams_of(job.spec)[name]:
             yield f"stream {name} was not read to its end, leftover allow was asked for"
 

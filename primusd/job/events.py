@@ -135,6 +135,9 @@ class StreamFinished(_Event, frozen=True):
     stream: str
     consumed: int
     skipped: int
+    unsized: int = 0
+    """Units left out, in whole or from some position on, whose ends nobody knows: `skipped` has
+    one for each."""
 
 
 class StreamFailed(_Event, frozen=True):

@@ -233,7 +233,12 @@ def _with_stream(job: Job, name: str, **changes: Any) -> Job:  # fields of Strea
 
 def _stream_finished(job: Job, event: ev.StreamFinished, at: At) -> Job:
     return _with_stream(
-        job, event.stream, is_finished=True, consumed=event.consumed, skipped=event.skipped
+        job,
+        event.stream,
+        is_finished=True,
+        consumed=event.consumed,
+        skipped=event.skipped,
+        unsized=event.unsized,
     )
 
 

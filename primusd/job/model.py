@@ -225,6 +225,8 @@ class StreamSummary(Struct, frozen=True, array_like=True):
     skipped: int = 0
     left: int = -1
     """Positions that nobody had taken at the last reader's end; -1 not known."""
+    unsized: int = 0
+    """Units left out without knowing where they end; `skipped` has one for each."""
 
 
 class Peers(Struct, frozen=True, array_like=True):

@@ -26,7 +26,7 @@ from primusd.job.model import (
 )
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase
-from primusd.job.wording import duration_words, span_words, unit_words
+from primusd.job.wording import duration_words, left_out_words, span_words, unit_words
 
 Details = Mapping[str, str | int]
 
@@ -159,8 +159,9 @@ def _node_draining(before: Job, after: Job, event: ev.NodeDraining) -> Told:
 
 
 def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
-    skipped = f", {event.skipped} were left out" if event.skipped else ""
     unit = unit_words(after.spec, event.stream)
+    left_out = left_out_words(event.skipped, unit, event.unsized)
+    skipped = f", {left_out} were left out" if event.skipped else ""
     message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{skipped}"
     details = {"consumed": event.consumed, "skipped": event.skipped}
     return told("info", "StreamFinished", event.stream, message, details)

@@ -40,3 +40,18 @@ def unit_words(spec: JobSpec, stream: str) -> str:
     if of_stream.format == "text" or files.endswith((".txt", ".csv", ".jsonl", ".log")):
         return "bytes"
     return "positions"
+
+
+def left_out_words(count: int, unit: str, unsized: int) -> str:
+    """Return how much was left out.
+
+    Args:
+        count: Positions, with one for each file whose end is not known.
+        unit: What positions are.
+        unsized: Such files.
+    """
+    files = f"{unsized} {'file' if unsized == 1 else 'files'} of unknown length"
+    known = f"{count - unsized} {unit}"
+    if not unsized:
+        return known
+    return f"{known} and {files}" if count > unsized else files

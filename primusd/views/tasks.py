@@ -54,8 +54,11 @@ def dead_document(found: TaskRange) -> documents.DeadTask:
 def verification(stream: Stream) -> documents.Verification:
     """Return the proof for a stream."""
     found = verify(stream)
-    complete = found.listed >= 0 and not found.leased and not found.waiting
+    has_ended = stream.is_listed and stream.epochs_done >= max(1, stream.spec.epochs)
+    is_known = found.listed >= 0 and not found.leased and not found.waiting
+    complete = has_ended or is_known
     left = "" if complete or stream.phase not in OVER_PHASES else _left_words(found)
+    texts = (found.text, _unsized_words(stream) if has_ended else "", left)
     return documents.Verification(
         ok=found.ok and not left,
         stream=stream.name,
@@ -71,8 +74,16 @@ def verification(stream: Stream) -> documents.Verification:
         gaps=tuple(_flaw(one) for one in found.gaps),
         overlaps=tuple(_flaw(one) for one in found.overlaps),
         complete=complete,
-        text="; ".join(part for part in (found.text, left) if part) or UNSET,
+        text="; ".join(filter(None, texts)) or UNSET,
     )
+
+
+def _unsized_words(stream: Stream) -> str:
+    """Return in words what the numbers of a stream that was read cannot say."""
+    if not stream.unsized_units:
+        return ""
+    files = "1 file was" if stream.unsized_units == 1 else f"{stream.unsized_units} files were"
+    return f"{files} left out without knowing where they end, and counted as 1 each"
 
 
 def _left_words(found: Verified) -> str:

@@ -123,6 +123,18 @@ def test_a_bad_row_group_is_told_with_its_rows_and_those_before_it_come(tmp_path
     assert (caught.value.kind, caught.value.lo, caught.value.hi) == ("data", 10, 20)
 
 
+def test_a_file_written_over_while_it_is_read_is_changed_not_bad(tmp_path: Path) -> None:
+    unit = write(tmp_path / "a.parquet", 100, 50)
+    blocks = open_unit(unit, "", ()).rows(0, 100, block_bytes=1 << 20)
+    next(blocks)
+
+    (tmp_path / "a.parquet").write_bytes(b"\xff" * 9_999)
+
+    with pytest.raises(ReadError, match="changed since it was listed") as caught:
+        list(blocks)
+    assert caught.value.kind == "changed"
+
+
 def test_rows_go_to_a_pipe_as_json_lines_with_known_boundaries(tmp_path: Path) -> None:
     unit = write(tmp_path / "a.parquet", 5, 2)
 

@@ -352,6 +352,27 @@ def test_C48_what_was_left_out_is_named_in_the_verdict() -> None:
     assert "3 bytes of stream clicks" in cluster.job.verdict.message
 
 
+@pytest.mark.parametrize(
+    ("skipped", "unsized", "words"),
+    [
+        (52, 2, "50 bytes and 2 files of unknown length of stream clicks were left out"),
+        (1, 1, "1 file of unknown length of stream clicks were left out"),
+    ],
+)
+def test_C48_files_whose_length_nobody_knows_are_not_counted_as_one_row(
+    skipped: int, unsized: int, words: str
+) -> None:
+    cluster = Cluster()
+    readers(cluster)
+
+    cluster.say(ev.StreamFinished("clicks", 97, skipped, unsized), by="stream")
+    cluster.exit("worker-0", "worker-1")
+
+    assert cluster.job.verdict is not None
+    assert words in cluster.job.verdict.message
+    assert words.replace(" of stream clicks", "") in cluster.told("StreamFinished")
+
+
 def test_a_stream_that_failed_fails_the_job() -> None:
     cluster = Cluster()
     readers(cluster)

@@ -132,6 +132,10 @@ class ParquetUnit:
         return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
 
     def _bad(self, error: Exception, *, what: str, lo: int = -1, hi: int = -1) -> ReadError:
+        try:
+            check_pin(self._file, self._unit)
+        except ReadError as changed:
+            return changed
         head = head_of(self._file)
         if isinstance(error, OSError) and error.errno is not None:
             found = read_error(self._unit, error, head=head)
