@@ -4,6 +4,7 @@ A reader that does not take what is sent to it is cut off; nothing is buffered w
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -119,7 +120,7 @@ class Stream:
         """Send why the watch ends, as far as it can still be told."""
         problem = Raw(msgspec.json.encode(problem_document(error)))
         line = msgspec.json.encode(Line("ERROR", problem=problem))
-        with anyio.move_on_after(1):
+        with anyio.move_on_after(1), suppress(ConnectionResetError):
             await self.response.write(self._framed(line, "ERROR", ""))
 
     def _encoded(self, event: WatchEvent) -> bytes:

@@ -145,6 +145,10 @@ class Server:
 
         self._portal.call(propose)
 
+    def cut_off(self, watcher: Any) -> None:
+        """End a watch from this side, as a state that is loaded again does."""
+        self._portal.call(watcher.cut, "a test")
+
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
         end_s = time.monotonic() + 20

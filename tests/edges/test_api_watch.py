@@ -202,6 +202,21 @@ def test_a_reader_that_takes_nothing_is_cut_off(
     assert server.client.get("/version")["version"]
 
 
+def test_a_watch_that_ends_after_its_reader_left_is_no_error_of_ours(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(server, f"{NAMESPACE}?watch=1") as response:
+        line(response)
+    assert server.client.get("/version")["version"], "the loop has seen the reader go"
+
+    for watcher in list(server.open_watches):
+        server.cut_off(watcher)
+
+    server.until(lambda: not server.open_watches)
+    assert server.client.get("/version")["version"]
+    assert not [record for record in caplog.records if record.name == "aiohttp.server"]
+
+
 def test_watches_are_bounded_in_number(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "WATCHES_MAX", 1)
     with opened(server, f"{NAMESPACE}?watch=1") as first:
