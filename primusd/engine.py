@@ -18,6 +18,7 @@ from primusd.clock import Clock
 from primusd.core import Answer, Ignored, Raised, Recorded, Rejected, Step, World
 from primusd.errors import (
     DeposedError,
+    NotFoundError,
     NotLeaderError,
     PrimusdError,
     StoreUnavailableError,
@@ -402,7 +403,10 @@ class _Told(Waiting):
         super().answer(answers)
         for proposal, answer in zip(self.proposals, answers, strict=True):
             if isinstance(answer, Rejected):
-                log.warning(
+                # What an edge still knows of a job that was deleted is no surprise to anybody.
+                is_late = isinstance(answer.error, NotFoundError)
+                tell = log.debug if is_late else log.warning
+                tell(
                     "engine.told_refused",
                     machine=proposal.machine,
                     event_name=type(proposal.event).__name__,

@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog
 
 from primusd import core
 from primusd.core import Ignored, Recorded, Rejected
@@ -244,6 +245,20 @@ def test_what_is_not_admitted_is_refused_before_the_step() -> None:
         await engine.propose(ADMISSION, seen(), by="test")
 
     play(work, admits=lambda event: error if isinstance(event, JobSubmitted) else None)
+
+
+def test_a_late_word_of_a_job_that_is_gone_is_no_warning_and_any_other_refusal_is_one() -> None:
+    async def work(engine: Engine, _time: VirtualTime) -> None:
+        engine.tell(UID, CancelRequested("late"), by="launcher")
+        await engine.propose(UID, submitted(), by="test")
+        engine.tell(UID, submitted(), by="launcher")
+        await engine.propose(ADMISSION, seen(), by="test")
+
+    with structlog.testing.capture_logs() as told:
+        play(work)
+
+    levels = [one["log_level"] for one in told if one["event"] == "engine.told_refused"]
+    assert levels == ["debug", "warning"]
 
 
 def test_the_inbox_is_bounded() -> None:
