@@ -15,6 +15,7 @@ from aiohttp import web
 from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import __version__, config, logs, systemd
+from primusd.api.blob_room import BLOB_ROOM
 from primusd.api.log_copies import copies_folder
 from primusd.clock import SystemClock
 from primusd.config import Loaded
@@ -217,6 +218,7 @@ class Daemon:
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         group.start_soon(sample, parts.engine)
+        group.start_soon(parts.app[BLOB_ROOM].run)
         group.start_soon(keep_within, copies_folder(self._state), self._loaded.config.logs)
         await self._refill(parts, journal)
         await group.start(self._serve, parts.app)
@@ -335,7 +337,7 @@ class Daemon:
         count = living_attempts(engine)
         told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
         say(told if count else "primusd stopped; no trainer runs")
-        if not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
+        if not count and not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
             say(f"  its node (pid {pid}) waits for the next start; kill {pid} ends it")
 
     async def _end_jobs(self, engine: Engine) -> None:
