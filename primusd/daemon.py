@@ -15,6 +15,7 @@ from aiohttp import web
 from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import __version__, config, logs, systemd
+from primusd.api.blob_room import BLOB_ROOM
 from primusd.api.log_copies import copies_folder
 from primusd.clock import SystemClock
 from primusd.config import Loaded
@@ -217,6 +218,7 @@ class Daemon:
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         group.start_soon(sample, parts.engine)
+        group.start_soon(parts.app[BLOB_ROOM].run)
         group.start_soon(keep_within, copies_folder(self._state), self._loaded.config.logs)
         await self._refill(parts, journal)
         await group.start(self._serve, parts.app)

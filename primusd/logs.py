@@ -19,6 +19,7 @@ EVENTS: frozenset[str] = frozenset(
         "attempt.forked",
         "attempt.killed",
         "ballast.taken",
+        "blobs.dropped",
         "bootstrap.unreadable",
         "config.refused",
         "config.reloaded",

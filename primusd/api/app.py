@@ -5,6 +5,7 @@ from aiohttp.typedefs import Middleware
 
 from primusd.api.asking import CONTEXT
 from primusd.api.auth import authenticator
+from primusd.api.blob_room import BLOB_ROOM, BlobRoom
 from primusd.api.context import Context
 from primusd.api.limits import Rates, limiter
 from primusd.api.openapi import OPENAPI, describe
@@ -34,6 +35,11 @@ def build(context: Context) -> web.Application:
         middlewares=middlewares,
     )
     app[CONTEXT] = context
+    app[BLOB_ROOM] = BlobRoom(
+        context.blobs / "sha256",
+        bytes_max=lambda: context.config().config.blobs.bytes_max,
+        world=lambda: context.engine.world,
+    )
     app[OPEN_WATCHES] = set()
     app[OPENAPI] = describe(ROUTES, (documents.Plan, documents.Event, Line))
     for route in ROUTES:

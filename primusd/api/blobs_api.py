@@ -10,6 +10,7 @@ import anyio.to_thread
 from aiohttp import web
 
 from primusd.api.asking import context_of
+from primusd.api.blob_room import BLOB_ROOM, Upload
 from primusd.errors import MalformedError, StoreFullError, TooLargeError
 from primusd.views.blobs import blob_path
 
@@ -28,10 +29,16 @@ async def head_blob(request: web.Request) -> web.Response:
 
 
 def _size(path: Path) -> int:
+    """Return the size of a content that is here, -1 of one that is not.
+
+    Whoever asks is about to name it in a job: until then it is kept as if it had just come.
+    """
     try:
-        return path.stat().st_size
+        size = path.stat().st_size
+        os.utime(path)
     except OSError:
         return -1
+    return size
 
 
 async def put_blob(request: web.Request) -> web.Response:
@@ -43,7 +50,9 @@ async def put_blob(request: web.Request) -> web.Response:
     if request.content_length is not None and request.content_length > most:
         raise TooLargeError(f"a file has {request.content_length} bytes, blobs.file_max is {most}")
     try:
-        await _receive(request, path, digest, most)
+        async with request.app[BLOB_ROOM].upload() as upload:
+            await upload.needs(request.content_length or 0)
+            await _receive(request, path, digest, most, upload)
     except OSError as error:
         if error.errno in _FULL_ERRNOS:
             raise StoreFullError("there is no room for the file", hint="free some") from error
@@ -51,7 +60,9 @@ async def put_blob(request: web.Request) -> web.Response:
     return web.Response(status=201)
 
 
-async def _receive(request: web.Request, path: Path, digest: str, most: int) -> None:
+async def _receive(
+    request: web.Request, path: Path, digest: str, most: int, upload: Upload
+) -> None:
     """Write the body beside its place, and move it there once it is whole and right."""
     await anyio.to_thread.run_sync(lambda: path.parent.mkdir(0o700, parents=True, exist_ok=True))
     sha256, byte_count = hashlib.sha256(), 0
@@ -62,6 +73,7 @@ async def _receive(request: web.Request, path: Path, digest: str, most: int) -> 
                 byte_count += len(part)
                 if byte_count > most:
                     raise TooLargeError(f"the file is larger than blobs.file_max, {most} bytes")
+                await upload.needs(byte_count)
                 sha256.update(part)
                 await anyio.to_thread.run_sync(file.write, part)
             if f"sha256:{sha256.hexdigest()}" != digest:

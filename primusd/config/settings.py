@@ -102,7 +102,7 @@ class Blobs(Struct, frozen=True):
 
     url: Annotated[str, Text(), NotYet()] = ""
     """"" is `<state>/blobs`."""
-    bytes_max: Annotated[int, Size(_MIB, 1 << 50), NotYet()] = 20 * _GIB
+    bytes_max: Annotated[int, Size(_MIB, 1 << 50)] = 20 * _GIB
     file_bytes_max: Annotated[int, Size(_MIB, 1 << 50, key="file_max")] = 2 * _GIB
 
 
