@@ -150,7 +150,10 @@ def _parsed(document: Json) -> JobFile:
             document, filename="run", context=ParseContext(base_dir=str(folder))
         )
     except PrimusdError as error:
-        raise spec_failure(error, "run") from error
+        failure = spec_failure(error, "run")
+        if any(one.path == f"data.{STREAM}" for one in error.errors):
+            failure.hint = "--format text, or --format parquet"
+        raise failure from error
     for warning in parsed.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     return JobFile(parsed, folder)
