@@ -68,8 +68,11 @@ def yaml_blocks(page: Path) -> list[bytes]:
     return [block.encode() for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
 
 
-def test_the_job_file_of_the_readme_is_right() -> None:
-    (block,) = yaml_blocks(ROOT / "README.md")
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "getting-started.md"], ids=lambda page: page.stem
+)
+def test_the_job_file_of_a_first_page_is_right(page: Path) -> None:
+    (block,) = yaml_blocks(page)
 
     parsed = parse(block, context=ParseContext(base_dir="/home/ann"))
 
