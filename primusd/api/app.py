@@ -6,6 +6,7 @@ from aiohttp.typedefs import Middleware
 from primusd.api.asking import CONTEXT
 from primusd.api.auth import authenticator
 from primusd.api.blob_room import BLOB_ROOM, BlobRoom
+from primusd.api.connections import Connections, connection_limiter
 from primusd.api.context import Context
 from primusd.api.limits import Rates, limiter
 from primusd.api.openapi import OPENAPI, describe
@@ -26,6 +27,7 @@ def build(context: Context) -> web.Application:
         now_ms=context.clock.boot_ms,
     )
     middlewares: tuple[Middleware, ...] = (
+        connection_limiter(Connections(config.listen.connections_max)),
         answer_problems,
         authenticator(context.access),
         limiter(rates),

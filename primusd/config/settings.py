@@ -59,7 +59,7 @@ class Listen(Struct, frozen=True):
     tls_cert: Annotated[str, AbsolutePath()] = ""
     tls_key: Annotated[str, AbsolutePath()] = ""
     client_ca: Annotated[str, AbsolutePath()] = ""
-    connections_max: Annotated[int, Integer(10, 1_000_000), NotYet()] = 20_000
+    connections_max: Annotated[int, Integer(10, 1_000_000)] = 20_000
     body_bytes_max: Annotated[int, Size(64 << 10, 256 * _MIB, key="body_max")] = 4 * _MIB
 
 
