@@ -210,6 +210,18 @@ def test_no_daemon_is_exit_5_with_what_was_tried(
     )
 
 
+def test_a_missing_token_is_told_by_the_flag_that_gives_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "nobody"))
+
+    code, _, stderr = primusctl(["--address", f"http://127.0.0.1:{server.port}", "list"])
+
+    assert code == 1
+    assert stderr.startswith("error: a token is needed (try: --token-file FILE, ")
+
+
 def test_c34_what_get_prints_can_be_submitted_again(server: Server) -> None:
     server.node()
     server.submit()
