@@ -14,7 +14,7 @@ JOB_FAILED = 10
 JOB_CANCELLED = 11
 JOB_DEADLINE = 12
 
-_TOKEN_HINT = "--token-file FILE, or PRIMUS_TOKEN_FILE; the daemon writes one beside its socket"
+_UNKNOWN_HINT = "--token-file FILE, or PRIMUS_TOKEN_FILE; the daemon writes one beside its socket"
 _BY_STATUS = {400: USAGE, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 422: USAGE}
 
 
@@ -53,7 +53,7 @@ class ApiError(CtlError):
     def __init__(self, status: int, problem: Mapping[str, object]) -> None:
         super().__init__(
             str(problem.get("title") or f"the daemon answered {status}"),
-            hint=_TOKEN_HINT if status == 401 else str(problem.get("hint") or ""),
+            hint=_UNKNOWN_HINT if status == 401 else str(problem.get("hint") or ""),
             exit_code=_BY_STATUS.get(status, FAILED),
             details=_details(problem),
         )
