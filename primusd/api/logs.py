@@ -29,7 +29,7 @@ PREVIOUS = "previous"
 _NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, rename="camel"):
     """A line as NDJSON has it."""
 
     replica: str
@@ -39,6 +39,9 @@ class Record(Struct, frozen=True):
     text: str | UnsetType = UNSET
     gap: int | UnsetType = UNSET
     """Bytes that are missing here."""
+    next_offset: int = 0
+    """Where in its stream the bytes after this one begin: what has been seen, for a reader that
+    comes again."""
 
 
 async def read_logs(request: web.Request) -> web.StreamResponse:
@@ -117,12 +120,16 @@ class _Encoder:
     def _record(self, line: LogLine) -> Record:
         at = rfc3339(line.at_ms) if line.at_ms else UNSET
         if line.gap:
-            return Record(line.replica, line.attempt, line.stream, at, gap=line.gap)
+            end = line.offset + line.gap
+            return Record(
+                line.replica, line.attempt, line.stream, at, gap=line.gap, next_offset=end
+            )
         key = (line.replica, line.attempt, line.stream)
         if key not in self._decoders:
             self._decoders[key] = self._make(errors="replace")
         text = self._decoders[key].decode(line.data, final=line.data.endswith(b"\n"))
-        return Record(line.replica, line.attempt, line.stream, at, text=text)
+        end = line.offset + len(line.data)
+        return Record(line.replica, line.attempt, line.stream, at, text=text, next_offset=end)
 
 
 def _raw(line: LogLine) -> bytes:

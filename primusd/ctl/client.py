@@ -9,7 +9,8 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -117,8 +118,7 @@ class Client:
         headers = {"Accept": accept}
         with self._opened("GET", target, None, headers, silence_s=silence_s) as response:
             try:
-                while line := response.readline():
-                    yield line
+                yield from _split(iter(partial(response.read1, BODY_PART_BYTES), b""))
             except (OSError, HTTPException) as error:
                 raise self._unreachable(error) from error
 
@@ -228,6 +228,17 @@ class _UnixConnection(HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines: `HTTPResponse.readline` takes a connection that broke for the end."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
 
 
 def job_path(namespace: str, name: str, *rest: str) -> str:

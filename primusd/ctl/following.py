@@ -1,6 +1,5 @@
 """Verbs that follow: events, logs."""
 
-import json
 import re
 import sys
 import zlib
@@ -11,10 +10,10 @@ import click
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.describing import event_line
-from primusd.ctl.documents import mapping, mappings, text
+from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.failures import USAGE, CtlError, verdict_exit_code
 from primusd.ctl.output import Printer
-from primusd.ctl.waiting import FINAL_PHASES, detached
+from primusd.ctl.waiting import FINAL_PHASES, detached, resumed
 
 SILENCE_S = 30.0
 """Three bookmarks of a watch."""
@@ -53,7 +52,7 @@ def events(call: Call, name: str | None, level: str | None, limit: int, *, follo
         version = text(found, "resourceVersion")
         with detached(f"primusctl events {name or ''} -f".strip()):
             # All levels are asked for, since the end of a job is no warning.
-            for event in _watched(call, path, {"watch": "1"}, version):
+            for event in _watched(call, path, version):
                 if LEVELS.index(text(event, "level")) >= LEVELS.index(level or "info"):
                     _print_event(printer, event)
                 if name and _is_last(event):
@@ -74,14 +73,21 @@ def _print_event(printer: Printer, event: Json) -> None:
         sys.stdout.flush()
 
 
-def _watched(call: Call, path: str, query: dict[str, str], version: str) -> Iterator[Json]:
-    watch = {**query, "resourceVersion": version}
-    for line in call.client.lines(path, watch, silence_s=SILENCE_S):
-        found = json.loads(line)
+def _watched(call: Call, path: str, version: str) -> Iterator[Json]:
+    """Yield events from a version on, over restarts of the daemon too."""
+    query = {"watch": "1", "resourceVersion": version}
+
+    def lines() -> Iterator[bytes]:
+        return call.client.lines(path, query, silence_s=SILENCE_S)
+
+    for found in resumed(call.client, lines, is_over=lambda: False):
+        shown = mapping(found, "object")
+        seen = text(found, "resourceVersion") or text(shown, "resourceVersion")
+        query["resourceVersion"] = seen or query["resourceVersion"]
         if found.get("type") == "ERROR":
             raise CtlError(text(mapping(found, "problem"), "title"))
         if found.get("type") in ("ADDED", "MODIFIED"):
-            yield mapping(found, "object")
+            yield shown
 
 
 @click.command("logs", cls=Verb)
@@ -128,9 +134,7 @@ def logs(  # noqa: PLR0917 - click passes them by name
     uid = text(job, "uid")
     writer = _LogWriter(printer, is_live=follow)
     with detached(f"primusctl logs {name} -f", job=name if follow else ""):
-        lines = call.client.lines(job_path(namespace, uid, "logs"), query, silence_s=None)
-        for line in lines:
-            record = json.loads(line)
+        for record in _records(call, job_path(namespace, uid), query, follows=follow):
             if wanted is None or wanted.search(text(record, "text")):
                 writer.write(record)
     sys.stdout.flush()
@@ -138,6 +142,34 @@ def logs(  # noqa: PLR0917 - click passes them by name
         return 0
     status = mapping(call.client.get(job_path(namespace, uid)), "status")
     return verdict_exit_code(status) if text(status, "phase") in FINAL_PHASES else 0
+
+
+def _records(call: Call, job: str, query: dict[str, str], *, follows: bool) -> Iterator[Json]:
+    """Yield log records, each once; one that follows goes on over restarts of the daemon."""
+    seen: dict[tuple[str, str, str], int] = {}
+    times: dict[tuple[str, str, str], str] = {}
+
+    def lines() -> Iterator[bytes]:
+        # The last lines of then are not those of now.
+        is_part = bool(times and (query["tail"] or query["since"]))
+        again = {**query, "tail": "", "since": min(times.values())} if is_part else query
+        return call.client.lines(f"{job}/logs", again, silence_s=None)
+
+    def is_over() -> bool:
+        return not follows or _phase(call.client.get(job)) in FINAL_PHASES
+
+    for record in resumed(call.client, lines, is_over=is_over):
+        key = (text(record, "replica"), text(record, "attempt"), text(record, "stream"))
+        end = count(record, "nextOffset") or 0
+        if end > seen.get(key, -1):
+            seen[key] = end
+            times[key] = text(record, "at")
+            yield record
+
+
+def _phase(job: Json) -> str:
+    """Return the phase of a job's document."""
+    return text(mapping(job, "status"), "phase")
 
 
 def _pattern(grep: str) -> re.Pattern[str] | None:

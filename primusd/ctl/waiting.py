@@ -85,11 +85,53 @@ def follow_job(
                     return
                 _check_deadline(deadline_s)
         except (UnreachableError, ApiError) as error:
-            is_away = isinstance(error, UnreachableError) or error.status == STARTING_STATUS
-            if not is_away or time.monotonic() - heard_s > AWAY_S:
+            if not _is_away(error) or time.monotonic() - heard_s > AWAY_S:
                 raise
         _check_deadline(deadline_s)
         time.sleep(RETRY_S)
+
+
+def resumed(
+    client: Client, lines: Callable[[], Iterator[bytes]], *, is_over: Callable[[], bool]
+) -> Iterator[Json]:
+    """Yield what a stream says; one that breaks off is opened anew.
+
+    Args:
+        client: Of the daemon; one that restarts is waited for.
+        lines: Opens the stream, each time behind what was yielded.
+        is_over: Whether an end of the stream is its true one.
+
+    Raises:
+        ApiError: The daemon refused.
+        UnreachableError: It stayed away.
+    """
+    while True:
+        try:
+            for line in lines():
+                yield json.loads(line)
+            if is_over():
+                return
+        except (UnreachableError, ApiError) as error:
+            if not _is_away(error):
+                raise
+        time.sleep(RETRY_S)
+        _wait_until_back(client)
+
+
+def _wait_until_back(client: Client) -> None:
+    end_s = time.monotonic() + AWAY_S
+    while True:
+        try:
+            client.get("/version")
+            return
+        except (UnreachableError, ApiError) as error:
+            if not _is_away(error) or time.monotonic() > end_s:
+                raise
+        time.sleep(RETRY_S)
+
+
+def _is_away(error: UnreachableError | ApiError) -> bool:
+    return isinstance(error, UnreachableError) or error.status == STARTING_STATUS
 
 
 def _changes(client: Client, namespace: str, uid: str, deadline_s: float) -> Iterator[Json]:

@@ -78,6 +78,7 @@ def test_lines_of_all_replicas_come_in_the_order_in_which_they_were_written(
         "stream": "stderr",
         "at": "1970-01-01T00:00:03.000Z",
         "text": "c\n",
+        "nextOffset": 2,
     }
     assert raw(server) == b"a\nb\nc\nd\ne\n"
 

@@ -3,14 +3,16 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from primusd.ctl.client import Client
-from tests.real.conftest import FINAL, making
+from tests.real.conftest import BIN, FINAL, WAIT_S, making
 from tests.real.test_deaths import kill, parent_of, trainer_of
 
 NASTY = (
@@ -228,6 +230,43 @@ def test_C72_C73_C75_logs_of_every_attempt_follow_to_the_end(shared: Any) -> Non
         kept = shared.ctl("logs", "c72", "--attempt", str(attempt)).stdout.splitlines()
         assert len(kept) == 501
         assert f"run {attempt} 499" in kept[-2]
+
+
+def following(head: Any, *words: str) -> Any:
+    """Start primusctl with pipes; Any, since Popen does not know that they are there."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([BIN / "primusctl", *words], env=head.environment, **pipes)
+
+
+def test_C73_followers_go_on_over_a_death_and_a_stop_of_the_daemon(head: Any) -> None:
+    go = head.folder / "go"
+    head.start()
+    submit(
+        head,
+        "c73",
+        f"""
+  worker:
+    command: 'for i in 1 2 3; do echo line $i; until test -e {go}$i; do sleep 0.05; done; done'
+""",
+    )
+    head.until("it runs", lambda: runs(head, "c73"))
+    logs = following(head, "logs", "c73", "-f")
+    tail = following(head, "logs", "c73", "-f", "--tail", "1")
+    events = following(head, "events", "c73", "-f")
+    assert [one.stdout.readline() for one in (logs, tail)] == ["worker-0  line 1\n"] * 2
+    assert events.stdout.readline()
+
+    for number, ending in ((1, head.kill), (2, head.stop)):
+        ending()
+        Path(f"{go}{number}").touch()
+        head.start()
+    Path(f"{go}3").touch()
+
+    said = [one.communicate(timeout=WAIT_S) for one in (logs, tail, events)]
+    rest = "worker-0  line 2\nworker-0  line 3\n"
+    assert [out for out, _ in said[:2]] == [rest] * 2, said
+    assert "c73 ended after" in said[2][0].splitlines()[-1]
+    assert [one.returncode for one in (logs, tail, events)] == [0, 0, 0]
 
 
 def test_C76_nasty_texts_pass_from_the_file_to_the_trainer_and_back(shared: Any) -> None:
