@@ -116,6 +116,19 @@ async def test_a_wrong_key_is_refused(daemon: Daemon) -> None:
     assert daemon.attempt(worker(uid)).incarnation == ""
 
 
+async def test_an_executor_of_another_cluster_is_told_so_before_its_key_is_judged(
+    daemon: Daemon,
+) -> None:
+    """It may have met us at a path of its own host: with `badKey` it would dial no other head."""
+    uid = await daemon.submit()
+
+    async with voice(daemon, key="of another cluster") as executor:
+        refused = await executor.ask(make_hello(worker(uid), cluster="another"))
+
+    assert isinstance(refused, Refused)
+    assert refused.code == "wrongCluster"
+
+
 async def test_what_is_no_hello_ends_the_connection(daemon: Daemon) -> None:
     uid = await daemon.submit()
 

@@ -116,7 +116,11 @@ async def test_a_daemon_that_was_away_waits_for_its_nodes_anew(daemon: Daemon) -
 
 @pytest.mark.parametrize(
     ("key", "cluster", "code"),
-    [("wrong", "cluster-1", "badKey"), (KEY, "another", "wrongCluster")],
+    [
+        ("wrong", "cluster-1", "badKey"),
+        (KEY, "another", "wrongCluster"),
+        ("wrong", "another", "wrongCluster"),
+    ],
 )
 async def test_a_strangers_hello_is_refused(
     daemon: Daemon, key: str, cluster: str, code: str
