@@ -102,6 +102,9 @@ async def answer_problems(request: web.Request, handler: Handler) -> web.StreamR
         response = problem_response(error, request_id)
     except web.RequestPayloadError as error:
         response = problem_response(MalformedError(f"the body cannot be read: {error}"), request_id)
+    except ConnectionResetError:
+        # Whoever asked went before the answer began; nobody hears this one.
+        response = web.Response(status=HTTPStatus.REQUEST_TIMEOUT)
     except web.HTTPRedirection:
         raise
     except web.HTTPException as error:

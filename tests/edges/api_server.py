@@ -145,6 +145,10 @@ class Server:
 
         self._portal.call(propose)
 
+    def stand_still(self, duration_s: float) -> None:
+        """Let the daemon do nothing for a while, as one that is stopped by a signal."""
+        self._portal.call(time.sleep, duration_s)
+
     def cut_off(self, watcher: Any) -> None:
         """End a watch from this side, as a state that is loaded again does."""
         self._portal.call(watcher.cut, "a test")

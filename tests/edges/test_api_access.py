@@ -3,8 +3,10 @@
 import hashlib
 import json
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -141,3 +143,20 @@ def test_a_client_certificate_stands_in_for_a_token(tmp_path: Path) -> None:
 
     assert refused == 401
     assert job["submittedBy"] == "certificate:ann"
+
+
+def test_who_goes_before_the_answer_begins_is_no_fault(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    uid = server.submit()["uid"]
+    still = threading.Thread(target=server.stand_still, args=(0.3,))
+    still.start()
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.connect(str(server.socket))
+            gone.sendall(f"GET {NAMESPACE}/{uid}/logs HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    still.join()
+    server.client.get("/version")
+
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
