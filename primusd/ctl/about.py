@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import click
 
@@ -110,14 +109,25 @@ def _strays(call: Call) -> Iterator[Finding]:
 
 
 def _host(_call: Call) -> Iterator[Finding]:
-    has_cgroup = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    yield (
-        "ok" if has_cgroup else "warning",
-        "cgroup v2",
-        "here" if has_cgroup else "not here: memory limits are not enforced on this host",
-    )
+    by = _keeper_of_limits()
+    unkept = f"not enforced: no control group that uid {os.geteuid()} may write is here"
+    yield "ok" if by else "warning", "memory limits", f"enforced by {by}" if by else unkept
     free = shutil.disk_usage(os.environ.get("HOME") or "/").free
     yield "ok" if free > FREE_BYTES_WARNED else "warning", "disk", f"{free >> 30} GiB free at home"
+
+
+def _keeper_of_limits() -> str:
+    """Return by what a node that this user starts here keeps memory limits; "" by nothing."""
+    from primusd.executor.cgroup import find_trees  # noqa: PLC0415 - only here
+
+    trees = find_trees("auto")
+    if trees.memory_v1 is not None:
+        return "cgroup v1"
+    try:
+        there = trees.unified and (trees.unified / "cgroup.controllers").read_text(encoding="ascii")
+    except OSError:
+        return ""
+    return "cgroup v2" if "memory" in (there or "").split() else ""
 
 
 CHECKS: tuple[Callable[[Call], Iterator[Finding]], ...] = (

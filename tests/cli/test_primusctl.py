@@ -20,6 +20,7 @@ import pytest
 from primusd.ctl.client import Client
 from primusd.ctl.main import VERBS, run
 from primusd.ctl.progress import progress_text
+from primusd.executor.cgroup import find_trees
 from tests.edges.api_server import NAMESPACE, Server, serve
 
 FOLDER = Path(__file__).parent
@@ -144,7 +145,7 @@ def hider(folder: Path) -> Callable[[str], str]:
         (r"\d+ GiB free", "<n> GiB free"),
         (r"[0-9a-f]{64}", "<digest>"),
         (r"-[0-9a-f]{6}\b", "-<random>"),
-        (r"(?m)^(ok|warning) +(cgroup v2|disk): .*$", r"\2: …"),
+        (r"(?m)^(ok|warning) +(memory limits|disk): .*$", r"\2: …"),
     )
 
     def hide(text: str) -> str:
@@ -208,6 +209,19 @@ def test_no_daemon_is_exit_5_with_what_was_tried(
         f"error: no daemon answers at unix:{tmp_path}/none.sock: no such file or directory "
         "(try: start it with: primusd)\n"
     )
+
+
+def test_doctor_says_by_what_memory_limits_are_kept_as_an_executor_would_find_it(
+    server: Server,
+) -> None:
+    server.node()
+    trees = find_trees("auto")
+
+    found = json.loads(primusctl(["doctor", "-o", "json"])[1])
+
+    (limits,) = [one for one in found["checks"] if one["what"] == "memory limits"]
+    assert (limits["found"] == "enforced by cgroup v1") == (trees.memory_v1 is not None)
+    assert (limits["level"] == "warning") == ("not enforced" in limits["found"])
 
 
 def test_a_missing_token_is_told_by_the_flag_that_gives_it(
