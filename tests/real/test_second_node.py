@@ -187,6 +187,28 @@ def test_a_long_log_elsewhere_keeps_its_end_and_says_what_is_cut_off_c72(
     assert tail == ["300000", "done"]
 
 
+def test_following_a_replica_elsewhere_loses_no_line_c73(head: Any, second: Second) -> None:
+    """The last lines come out of the copy: nobody had asked for them when the trainer ended."""
+    started(head, second)
+    cordon_first(head)
+    go = head.folder / "go"
+    name = submit(head, f"seq 5000; while ! test -e {go}; do sleep 0.02; done; seq 5001 90000")
+    with (head.folder / "followed").open("w") as out:
+        following = subprocess.Popen(
+            ["primusctl", "logs", name, "-f"], env=head.environment, stdout=out
+        )
+        path = head.folder / "followed"
+        head.until("it follows", lambda: path.read_text().endswith(" 5000\n"))
+        live_tail = logged(head, name, "--tail", "2")
+        go.touch()
+        code = following.wait(timeout=30)
+
+    lines = [line.split()[1] for line in path.read_text().splitlines()]
+    assert code == 0
+    assert live_tail == {"worker-0": ["4999", "5000"]}
+    assert lines == [str(number) for number in range(1, 90_001)]
+
+
 def test_trainers_outlive_their_node_and_the_daemon_c57(head: Any, second: Second) -> None:
     started(head, second)
     cordon_first(head)

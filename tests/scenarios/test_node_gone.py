@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 
@@ -75,7 +76,7 @@ class Host:
         orders = launcher.orders(self.name, self.seq)
         for start in orders.run:
             self.attempts[start.attempt] = NodeAttempt(start.attempt, alive=True, exit=None)
-            self.world.time.call_later(10, lambda attempt=start.attempt: self._register(attempt))
+            self.world.time.call_later(10, partial(self._register, start.attempt))
         for attempt in (*orders.kill, *orders.release):
             if self.attempts.pop(attempt, None) is not None:
                 self.killed.append(attempt)
