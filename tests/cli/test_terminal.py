@@ -100,7 +100,8 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_end_it(server: Serv
     uid = str(server.submit()["uid"])
     server.run_job(uid)
     process = subprocess.Popen(
-        [CTL, "wait", "hello"],
+        # A test run in the background has SIGINT ignored, and would hand that on.
+        ["env", "--default-signal=INT", CTL, "wait", "hello"],
         env=environment(server),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
