@@ -48,6 +48,7 @@ EVENTS: frozenset[str] = frozenset(
         "hello.refused",
         "invariant.broken",
         "journal.close_failed",
+        "job.dropped",
         "launch.failed",
         "listener.port_taken",
         "listing.failed",

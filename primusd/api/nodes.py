@@ -4,6 +4,7 @@ import anyio
 import msgspec
 import structlog
 from aiohttp import WSMsgType, web
+from msgspec.structs import replace
 
 from primusd.api.live_values import LiveValues
 from primusd.clock import Clock
@@ -41,6 +42,8 @@ class NodeSession:
     def __init__(self, hello: NodeHello) -> None:
         self.hello = hello
         self.counted = 0
+        self.drop: tuple[str, ...] = ()
+        """Jobs whose folders are to go from there."""
         self.is_closed = False
         self._woken = anyio.Event()
 
@@ -178,13 +181,21 @@ class NodeRegistry:
             self._engine.tell(ADMISSION, seen(hello, self._launcher.name), by="launcher:local")
         self._launcher.reported(hello.node, report)
         self._live.node_reported(hello.node, report, cpu_milli=hello.cpu_milli)
+        if report.jobs:
+            session.drop = self._dropped(report.jobs)
         session.counted = report.seq
         session.wake()
+
+    def _dropped(self, jobs: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of the jobs that are known to be over, with their records gone."""
+        world = self._engine.world
+        tombstones = world.admission.tombstones
+        return tuple(job for job in jobs if job in tombstones and job not in world.jobs)
 
     async def _write(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
         while await session.dirty():
             orders = self._launcher.orders(session.hello.node, session.counted)
-            if not await send(socket, orders):
+            if not await send(socket, replace(orders, drop=session.drop)):
                 break
         await socket.close()
 

@@ -8,9 +8,11 @@ in their environment.
 import os
 import pwd
 import shutil
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
@@ -36,7 +38,7 @@ from primusd.executor.processes import (
     signal_process,
     started_ticks,
 )
-from primusd.job.ids import AttemptId
+from primusd.job.ids import AttemptId, is_uid
 from primusd.node.host import Gpu
 from primusd.node.protocol import NodeAttempt, NodeStart
 from primusd.node.zygote import Zygote
@@ -48,6 +50,8 @@ END_ROUNDS_MAX = 50
 END_AGAIN_S = 0.02
 LOOK_EVERY_S = 1.0
 """At locks whose holder could not be watched by a pidfd."""
+JOBS_MAX = 2_000
+"""Folders that one report names; 17 bytes each."""
 SIGKILL = 9
 KEPT_SUFFIXES = (".log", ".index")
 
@@ -77,6 +81,7 @@ class Attempts:
         self._known: dict[AttemptId, NodeAttempt] = {}
         self._starting: set[AttemptId] = set()
         self._fences: dict[AttemptId, int] = {}
+        self._dropping: set[str] = set()
         self.changed = anyio.Event()
 
     def adopt(self) -> None:
@@ -218,6 +223,37 @@ class Attempts:
             _clear(directory)
         del self._known[attempt]
         self.changed.set()
+
+    def drop(self, job: str) -> None:
+        """Remove the folder of a job whose record went, unless an attempt of it is still here."""
+        busy = {attempt.job for attempt in (*self._known, *self._starting)}
+        if job in busy or job in self._dropping or not is_uid(job):
+            return
+        if job_folder(self._state, job).exists():
+            self._dropping.add(job)
+            self._tasks.start_soon(self._remove, job)
+
+    async def _remove(self, job: str) -> None:
+        folder = job_folder(self._state, job)
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+        # One that cannot be removed is not tried again each second.
+        if not folder.exists():
+            self._dropping.discard(job)
+            log.info("job.dropped", job=job)
+
+
+def job_folder(state: Path, job: str) -> Path:
+    """Return where everything of a job lies below a state directory."""
+    return state / "jobs" / job
+
+
+def find_jobs(state: Path) -> tuple[str, ...]:
+    """Return the uids of the jobs that have a folder on this host, the oldest first."""
+    try:
+        with os.scandir(state / "jobs") as entries:
+            return tuple(sorted(one.name for one in entries if is_uid(one.name)))[:JOBS_MAX]
+    except FileNotFoundError:
+        return ()
 
 
 async def _holder_gone(directory: AttemptDirectory) -> None:

@@ -23,7 +23,7 @@ from primusd.executor.files import prune
 from primusd.executor.preparing import host_name
 from primusd.executor.processes import boot_id
 from primusd.executor.protocol import SPEAKS
-from primusd.node.attempts import Attempts, Offer, cache_folder, default_user
+from primusd.node.attempts import Attempts, Offer, cache_folder, default_user, find_jobs
 from primusd.node.bootstrap import (
     BOOTSTRAP_FILE,
     NodeBootstrap,
@@ -243,7 +243,8 @@ def make_hello(settings: Settings, bootstrap: NodeBootstrap) -> NodeHello:
 
 async def _sample(talk: Talk, state: Path) -> None:
     while True:
-        talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state)))
+        jobs = find_jobs(state)
+        talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state), jobs))
         await anyio.sleep(SAMPLE_EVERY_S)
 
 

@@ -54,6 +54,8 @@ class NodeReport(Struct, frozen=True, array_like=True, tag="nodeReport"):
     usage: Usage | None = None
     memory_free_bytes: int = -1
     disk_free_bytes: int = -1
+    jobs: tuple[str, ...] = ()
+    """Uids of jobs that have a folder here; with each sample of the host, () in between."""
 
 
 class NodeStart(Struct, frozen=True, array_like=True):
@@ -85,6 +87,8 @@ class NodeOrders(Struct, frozen=True, array_like=True, tag="nodeOrders"):
     and still listed.
     """
     beat_ms: int
+    drop: tuple[str, ...] = ()
+    """Jobs among those it reported whose records were dropped: remove their folders."""
 
 
 class NodeWelcome(Struct, frozen=True, array_like=True, tag="nodeWelcome"):

@@ -39,6 +39,8 @@ class Sample(Struct, frozen=True):
     usage: Usage | None = None
     memory_free_bytes: int = -1
     disk_free_bytes: int = -1
+    jobs: tuple[str, ...] = ()
+    """That have a folder here."""
 
 
 class Talk:
@@ -135,6 +137,8 @@ class Talk:
                 await self._attempts.kill(attempt)
             for attempt in orders.release:
                 await self._attempts.release(attempt)
+            for job in orders.drop:
+                self._attempts.drop(job)
             is_news = bool(orders.kill or orders.release) and self._done != self._seen
             self._done = (orders.term, orders.revision)
             if is_news:
@@ -175,6 +179,7 @@ class Talk:
             usage=sample.usage,
             memory_free_bytes=sample.memory_free_bytes,
             disk_free_bytes=sample.disk_free_bytes,
+            jobs=sample.jobs,
         )
         data = encode(report)
         if len(data) > MESSAGE_BYTES_MAX - REPORT_ROOM_BYTES:

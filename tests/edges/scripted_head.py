@@ -128,6 +128,7 @@ class Head:
         self.starts: dict[AttemptId, NodeStart] = {}
         self.kills: set[AttemptId] = set()
         self.releases: set[AttemptId] = set()
+        self.dropped_jobs: tuple[str, ...] = ()
         self._node_sockets: dict[str, web.WebSocketResponse] = {}
         self._changed = anyio.Event()
         self._server: web.AppRunner | None = None
@@ -285,6 +286,7 @@ class Head:
             kill=tuple(self.kills),
             release=tuple(self.releases),
             beat_ms=self.beat_ms,
+            drop=self.dropped_jobs,
         )
 
     async def push_nodes(self) -> None:

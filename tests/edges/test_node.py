@@ -23,7 +23,7 @@ from primusd.executor.files import prune
 from primusd.executor.main import hold
 from primusd.executor.processes import boot_id, signal_process, started_ticks
 from primusd.job.ids import AttemptId
-from primusd.node.attempts import Attempts, Offer
+from primusd.node.attempts import Attempts, Offer, find_jobs
 from primusd.node.bootstrap import end_node, node_holder
 from primusd.node.protocol import NodeStart
 from primusd.node.zygote import Zygote
@@ -406,3 +406,33 @@ def test_a_node_moves_aside_so_that_others_can_be_limited() -> None:
             (own / folder).rmdir()
         if not was_given:
             given.write_text("-hugetlb")
+
+
+async def test_folders_of_dropped_jobs_go_once_nothing_of_them_is_left(node: NodeProcess) -> None:
+    attempt = attempt_id()
+    await launched(node, attempt)
+    gone, kept = "06f3k2m9q1x7aaaa", "06f3k2m9q1x7bbbb"
+    for job in (gone, kept):
+        (node.state / "jobs" / job / "worker-0" / "work").mkdir(parents=True)
+        (node.state / "jobs" / job / "worker-0" / "work" / "model.bin").write_bytes(b"weights")
+
+    node.head.dropped_jobs = (gone, attempt.job, "..", "../..")
+    await node.head.push_nodes()
+    await node.head.until(lambda: not (node.state / "jobs" / gone).exists())
+
+    assert (node.state / "jobs" / kept / "worker-0" / "work" / "model.bin").exists()
+    assert node.directory(attempt).path.exists()
+    assert is_listed(node, attempt, alive=True)
+    await node.head.kill(attempt)
+    await node.head.release(attempt)
+    await node.head.until(lambda: node.head.node_attempt(attempt) is None)
+    await node.head.push_nodes()
+    await node.head.until(lambda: not (node.state / "jobs" / attempt.job).exists())
+
+
+def test_the_folders_that_a_node_has_are_those_of_jobs(tmp_path: Path) -> None:
+    assert find_jobs(tmp_path) == ()
+    for name in ("06f3k2m9q1x7bbbb", "06f3k2m9q1x7aaaa", "lost+found"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+
+    assert find_jobs(tmp_path) == ("06f3k2m9q1x7aaaa", "06f3k2m9q1x7bbbb")

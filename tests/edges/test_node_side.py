@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from primusd.engine import Anew
 from primusd.errors import NotLeaderError
 from primusd.executor.protocol import Refused, Usage
+from primusd.job.admission_model import Tombstone
 from primusd.job.events import AttemptLaunched, AttemptVanished
 from primusd.job.ids import AttemptId
 from primusd.job.phases import NodePhase
@@ -54,12 +56,16 @@ async def welcome(node: Voice, *, boot: str = "boot-1") -> NodeOrders:
 
 
 async def report(
-    node: Voice, orders: NodeOrders, *attempts: NodeAttempt, usage: Usage | None = None
+    node: Voice,
+    orders: NodeOrders,
+    *attempts: NodeAttempt,
+    usage: Usage | None = None,
+    jobs: tuple[str, ...] = (),
 ) -> NodeOrders:
     """Report these attempts as a node that has carried out the orders; return what answers it."""
     node.seq += 1
     await node.say_as_node(
-        NodeReport(node.seq, orders.term, orders.revision, attempts, usage, 1 << 30, 1 << 40)
+        NodeReport(node.seq, orders.term, orders.revision, attempts, usage, 1 << 30, 1 << 40, jobs)
     )
     while True:
         answer = await node.hear_as_node()
@@ -274,3 +280,20 @@ async def test_the_host_is_shown_live(daemon: Daemon) -> None:
 
     assert (live.cpu_percent, live.net_in_bytes_per_s) == (50, 5_000)
     assert live.memory_free_bytes == 1 << 30
+
+
+async def test_a_node_is_told_of_which_jobs_it_may_drop_the_folders(daemon: Daemon) -> None:
+    """Those known to be over whose records are gone; never those that are not known."""
+    live, buried, unknown = await daemon.submit(0), "06f3k2m9q1x7aaaa", "06f3k2m9q1x7bbbb"
+    admission = daemon.engine.world.admission
+    tombstones = {uid: Tombstone(uid, 1 << 50) for uid in (live, buried)}
+    daemon.engine.world = replace(
+        daemon.engine.world, admission=replace(admission, tombstones=tombstones)
+    )
+    async with voice(daemon, key=KEY, path=PATH) as node:
+        orders = await welcome(node)
+        assert orders.drop == ()
+
+        orders = await report(node, orders, jobs=(live, buried, unknown))
+
+    assert orders.drop == (buried,)
