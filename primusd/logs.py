@@ -58,6 +58,7 @@ EVENTS: frozenset[str] = frozenset(
         "node.adopted",
         "node.connected",
         "node.disconnected",
+        "node.fork_server_ended",
         "node.refused",
         "node.replaced",
         "node.runs_already",

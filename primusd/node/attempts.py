@@ -124,6 +124,9 @@ class Attempts:
             error = str(failure)
         self._starting.discard(attempt)
         if error and self._is_fenced(attempt, directory):
+            if self._zygote.is_gone:
+                self._forget_start(attempt, directory)
+                return
             log.error("attempt.fork_failed", job=attempt.job, attempt=attempt.label, text=error)
             self._note(NodeAttempt(attempt, alive=False, exit=None, error=error))
             return
@@ -144,6 +147,12 @@ class Attempts:
         if lock is not None:
             self._fences[attempt] = lock
         return lock is not None
+
+    def _forget_start(self, attempt: AttemptId, directory: AttemptDirectory) -> None:
+        """Leave no trace of a fork that the next life of this node makes: it has all orders."""
+        shutil.rmtree(directory.path)
+        if attempt in self._fences:
+            os.close(self._fences.pop(attempt))
 
     def _write(self, order: NodeStart, directory: AttemptDirectory) -> None:
         directory.path.mkdir(parents=True)

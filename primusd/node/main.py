@@ -204,7 +204,7 @@ async def _live(settings: Settings, zygote: Zygote) -> bool:
         tasks.start_soon(_sample, talk, settings.state)
         tasks.start_soon(_prune_cache, settings.state)
         tasks.start_soon(keep_within, settings.state, settings.logs)
-        wants_exec = await _until_told(attempts)
+        wants_exec = await _until_told(attempts, zygote)
         tasks.cancel_scope.cancel()
     return wants_exec
 
@@ -255,12 +255,17 @@ async def _prune_cache(state: Path) -> None:
         await anyio.sleep(PRUNE_EVERY_S)
 
 
-async def _until_told(attempts: Attempts) -> bool:
-    """Return at TERM or INT with False, at HUP or when a newer version is installed with True."""
+async def _until_told(attempts: Attempts, zygote: Zygote) -> bool:
+    """Wait for the end of this life; return whether another one follows.
+
+    None does after TERM or INT; one does after HUP, when a newer version is installed, and when
+    nothing can be forked any more.
+    """
     async with anyio.create_task_group() as tasks:
         found = _Found()
         tasks.start_soon(_hear, found)
         tasks.start_soon(_look_for_upgrade, found)
+        tasks.start_soon(_notice_end, zygote, found)
         await found.event.wait()
         tasks.cancel_scope.cancel()
     with anyio.move_on_after(SECONDS_TO_FINISH_FORKS):
@@ -281,6 +286,14 @@ async def _hear(found: _Found) -> None:
             found.wants_exec = number == signal.SIGHUP
             found.event.set()
             return
+
+
+async def _notice_end(zygote: Zygote, found: _Found) -> None:
+    """Begin anew without the warm process: another is made only before there is an event loop."""
+    await zygote.until_gone()
+    log.warning("node.fork_server_ended", pid=zygote.pid)
+    found.wants_exec = True
+    found.event.set()
 
 
 async def _look_for_upgrade(found: _Found) -> None:

@@ -54,6 +54,21 @@ class Zygote:
             os.close(read_end)
         return f"no answer within {within_s:.0f} s"
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the warm process has ended."""
+        try:
+            # It never says a word here, so all there is to read is its end.
+            return self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def until_gone(self) -> None:
+        """Return when the warm process has ended."""
+        await anyio.wait_readable(self._connection)
+
     def _request(self, attempt: Path, write_end: int) -> None:
         descriptors = array.array("i", [write_end]).tobytes()
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]

@@ -67,6 +67,36 @@ async def test_trainers_outlive_their_node_and_are_adopted_c57(node: NodeProcess
     assert len(node.head.executors[attempt].hellos) == 1
 
 
+async def test_a_node_whose_fork_server_was_killed_makes_another_and_charges_nobody(
+    node: NodeProcess,
+) -> None:
+    before = await launched(node, attempt_id())
+    (warm,) = [pid for pid in children_of(node) if name_of(pid) == "primus-warm"]
+
+    os.kill(warm, signal.SIGKILL)
+    attempts = [attempt_id(index=index) for index in range(1, 6)]
+    for attempt in attempts:
+        await node.head.launch(attempt, launch_order(*shell("echo $$; exec sleep 600")))
+
+    for attempt in attempts:
+        await until_file(node.directory(attempt).path / "stdout.log")
+    await node.head.until(lambda: all(is_listed(node, one, alive=True) for one in attempts))
+    said = [one for report in node.head.node_reports["n1"] for one in report.attempts]
+    assert {one.error for one in said} == {""}
+    assert all(one.alive for one in said)
+    assert is_alive(before)
+
+
+def children_of(node: NodeProcess) -> list[int]:
+    assert node.process is not None
+    pid = node.process.pid
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 async def test_an_end_while_no_node_ran_is_told_with_its_record(node: NodeProcess) -> None:
     attempt = attempt_id()
     await node.head.launch(attempt, launch_order(*shell("mkfifo go; echo $$; read x < go; exit 7")))
@@ -285,6 +315,8 @@ class SlowZygote(Zygote):
 
     def __init__(self) -> None:
         self.asked: list[Path] = []
+
+    is_gone = False
 
     async def fork_executor(self, attempt: Path, *, within_s: float) -> str:
         self.asked.append(attempt)
