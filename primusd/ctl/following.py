@@ -119,6 +119,11 @@ def logs(  # noqa: PLR0917 - click passes them by name
 ) -> int:
     """Show what the trainers of a job wrote, each line with its replica."""
     printer = call.printer_of(_LOG_FORMS)
+    if previous and attempt:
+        raise CtlError(
+            f"--previous and --attempt {attempt} name two attempts; give one of them",
+            exit_code=USAGE,
+        )
     namespace, job_name = call.job(name)
     query = {
         "role": role,

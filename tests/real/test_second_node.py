@@ -254,6 +254,35 @@ def test_a_trainer_that_ends_while_its_node_is_dead_is_recorded(head: Any, secon
     head.until("it runs again", lambda: head.attempts(name)["worker-0"] > 1)
 
 
+def test_rows_are_leased_to_workers_on_both_nodes_and_all_counted(
+    head: Any, second: Second
+) -> None:
+    """Those on the second one are killed on the way, and read on."""
+    lines = [f"line {number:05d}" for number in range(800)]
+    (head.folder / "rows").mkdir()
+    for part in range(8):
+        text = "".join(f"{line}\n" for line in lines[part * 100 : part * 100 + 100])
+        (head.folder / "rows" / f"{part}.txt").write_text(text)
+    started(head, second)
+    dies = f"test $PRIMUS_ATTEMPT$n = 120 && test $PRIMUS_PORT -ge {second.ports[0]}"
+    dies += f" && test $PRIMUS_PORT -le {second.ports[1]} && kill -9 $$"
+    slow = f'n=0; while read -r line; do echo "$line"; n=$((n+1)); {dies}; sleep 0.001; done'
+    job = json.loads(worker(slow, replicas=5, data="rows", feed="stdin"))
+    source = {"files": f"{head.folder}/rows/*.txt"}
+    job["data"] = {"rows": {"sources": [source], "format": "text"}}
+    job["files"] = []
+    name = head.submit(json.dumps(job))
+
+    assert head.ended(name)["phase"] == "Succeeded"
+    head.ctl("data", name, "verify")
+    on_b = {replica for replica, node in placed(head, name).items() if node == "b"}
+    restarted = {replica for replica, count in head.attempts(name).items() if count == 2}
+    assert restarted
+    assert restarted <= on_b
+    read = [line for some in logged(head, name).values() for line in some]
+    assert set(lines) <= set(read)
+
+
 def test_cordoned_nodes_get_nothing_and_uncordoned_ones_do(head: Any, second: Second) -> None:
     started(head, second)
     first = cordon_first(head)
