@@ -34,6 +34,7 @@ from primusd.executor.protocol import (
 )
 from primusd.job.events import ExecutorRegistered
 from primusd.job.ids import AttemptId
+from primusd.job.phases import AttemptPhase
 from primusd.keys import is_key, job_key
 from primusd.liveness import Liveness, lost_ms
 from primusd.records import Proposal
@@ -208,13 +209,25 @@ class ExecutorRegistry:
 
     def _judge(self, hello: Hello) -> Refused | None:
         engine = self.engine
-        return judge(
+        refused = judge(
             engine.world,
             hello,
             cluster=self.cluster_id,
             term=engine.term,
             revision=engine.revision,
             is_adopted=self._strays.is_adopted(hello.attempt),
+        )
+        is_over = refused is not None and refused.code == "attemptOver"
+        return None if is_over and self._has_logs_to_copy(hello) else refused
+
+    def _has_logs_to_copy(self, hello: Hello) -> bool:
+        """Return whether the end of an attempt was recorded and that of its logs had not come."""
+        known = newest_of(self.engine.world, hello.attempt)
+        return (
+            known is not None
+            and known[1].phase is AttemptPhase.ENDED
+            and known[1].incarnation == hello.incarnation
+            and self._copies.are_missing(hello.attempt)
         )
 
     async def _register(self, hello: Hello) -> Refused | None:
@@ -251,7 +264,7 @@ class ExecutorRegistry:
                 message = await receive(socket)
                 if not isinstance(message, Report):
                     break
-                if message.exit is not None and not session.is_asked_for_logs:
+                if message.phase == "ended" and not session.is_asked_for_logs:
                     session.is_asked_for_logs = True
                     session.holds_leave = self._copies.are_wanted(session.attempt)
                     if session.holds_leave:

@@ -42,6 +42,11 @@ class LogCopies:
         """Return whether the attempt's own files are on another host."""
         return not attempt_path(self._state, attempt).exists()
 
+    def are_missing(self, attempt: AttemptId) -> bool:
+        """Return whether they are on another host and no copy was made yet."""
+        copy = attempt_path(copies_folder(self._state), attempt)
+        return self.are_wanted(attempt) and not copy.exists()
+
     async def copy(self, attempt: AttemptId, ask: AskExecutor) -> None:
         """Ask an executor for the end of its logs and keep what came in time."""
         tails = [_Tail(stream) for stream in STREAMS]

@@ -14,17 +14,22 @@ from primusd.errors import NotFoundError
 from primusd.executor.directory import attempt_path
 from primusd.executor.logs import LogWriter
 from primusd.executor.machine import Executor
-from primusd.executor.protocol import Answer, Ask, Hold, Leave, Orders
+from primusd.executor.protocol import Answer, Ask, Hold, Leave, Orders, Refused, Welcome
 from primusd.executor.reporting import ANSWER_BYTES_MAX, ANSWERS_BYTES_MAX, answer, that_fit
+from primusd.job.events import ExecutorExpired
 from primusd.job.ids import AttemptId
 from primusd.job.phases import AttemptPhase
+from primusd.keys import job_key
 from tests.edges.daemon_side import (
+    SECRET,
     Daemon,
     Voice,
     executor_voice,
     make_exit,
+    make_hello,
     make_report,
     serving_daemon,
+    voice,
 )
 
 pytestmark = pytest.mark.anyio
@@ -260,6 +265,15 @@ async def ended(executor: Voice) -> Orders:
     return await executor.report("ended", exit_=make_exit(3))
 
 
+async def answer_all(executor: Voice, orders: Orders, log: dict[str, bytes]) -> None:
+    """Answer whatever is asked until the executor is to leave."""
+    while not isinstance(orders.run, Leave):
+        executor.seq += 1
+        answers = tuple(Answer(ask.id, log.get(ask.path, b""), end=True) for ask in orders.asks)
+        await executor.say_with(make_report(executor.seq, "ended"), answers)
+        orders = await executor.hear_orders()
+
+
 async def test_an_ended_executor_elsewhere_is_asked_before_it_leaves_c72(daemon: Daemon) -> None:
     attempt = AttemptId(await daemon.submit(is_here=False), "worker", 0, 1)
     log = {"stdout": b"hello\n", "stderr": b"oops\n"}
@@ -269,12 +283,7 @@ async def test_an_ended_executor_elsewhere_is_asked_before_it_leaves_c72(daemon:
         assert isinstance(orders.run, Hold)
         assert orders.exit_recorded
         assert daemon.attempt(attempt).phase is AttemptPhase.ENDED
-        while not isinstance(orders.run, Leave):
-            executor.seq += 1
-            answers = tuple(Answer(ask.id, log.get(ask.path, b""), end=True) for ask in orders.asks)
-            report = make_report(executor.seq, "ended")
-            await executor.say_with(report, answers)
-            orders = await executor.hear_orders()
+        await answer_all(executor, orders, log)
 
     copy = attempt_path(copies_folder(daemon.state), attempt)
     assert (copy / "stdout.log").read_bytes() == b"hello\n"
@@ -305,3 +314,55 @@ async def test_an_ended_executor_on_this_host_leaves_at_once(daemon: Daemon) -> 
 
     assert orders.run == Leave()
     assert orders.asks == ()
+
+
+async def test_logs_that_had_not_come_when_the_daemon_ended_come_afterwards(
+    daemon: Daemon,
+) -> None:
+    """The end was recorded, so its executor would be refused; it is heard once more."""
+    attempt = AttemptId(await daemon.submit(is_here=False), "worker", 0, 1)
+    async with executor_voice(daemon, attempt) as executor:
+        seen = await ended(executor)
+
+    hello = make_hello(attempt, seen=(seen.term, seen.revision))
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as executor:
+        assert await executor.ask(hello) == Welcome(1, None)
+        orders = await executor.report("ended")
+        assert isinstance(orders.run, Hold)
+        await answer_all(executor, orders, {"stdout": b"hello\n"})
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as executor:
+        refused = await executor.ask(hello)
+
+    copy = attempt_path(copies_folder(daemon.state), attempt)
+    assert (copy / "stdout.log").read_bytes() == b"hello\n"
+    assert isinstance(refused, Refused)
+    assert refused.code == "attemptOver"
+
+
+async def test_another_executor_of_an_attempt_that_is_over_is_refused(daemon: Daemon) -> None:
+    attempt = AttemptId(await daemon.submit(is_here=False), "worker", 0, 1)
+    async with executor_voice(daemon, attempt) as executor:
+        seen = await ended(executor)
+
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as executor:
+        hello = make_hello(attempt, seen=(seen.term, seen.revision), incarnation="fedcba9876543210")
+        refused = await executor.ask(hello)
+
+    assert isinstance(refused, Refused)
+    assert refused.code == "attemptOver"
+
+
+async def test_a_lost_executor_that_comes_back_with_its_trainer_is_told_to_leave(
+    daemon: Daemon,
+) -> None:
+    attempt = AttemptId(await daemon.submit(is_here=False), "worker", 0, 1)
+    async with executor_voice(daemon, attempt) as executor:
+        await executor.report("holding")
+        seen = await executor.report("running", is_started=True)
+    await daemon.engine.propose(attempt.job, ExecutorExpired(attempt), by="liveness")
+
+    async with voice(daemon, key=job_key(SECRET, attempt.job)) as executor:
+        await executor.ask(make_hello(attempt, seen=(seen.term, seen.revision)))
+        orders = await executor.report("running", is_started=True)
+
+    assert orders.run == Leave()
