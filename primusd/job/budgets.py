@@ -4,33 +4,48 @@ Charges are kept with the role, so a budget survives any restart of the daemon (
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from primusd.job.ids import replica_name
+from primusd.job.ids import AttemptId, replica_name
 from primusd.job.model import Attempt, Charge, Job, Outcome, RoleState
-from primusd.job.phases import Budget
+from primusd.job.phases import Budget, Cause
 from primusd.job.spec import Budgets, Restart, budgets_of
 
 HEALTHY_MS = 600_000
 """A run of so long makes the next failure the first one again."""
+SAME_FAULT_MS = 60_000
+"""Of a host, as for its exclusion (`admission_nodes`)."""
 JITTER_PER_MILLE = 250
 PLACEMENT_DELAY_MS = 30_000
 PLACEMENT_DELAY_MAX_MS = 600_000
 
 
 def charge(
-    job: Job, role: RoleState, outcome: Outcome, label: str, at_ms: int
+    job: Job, role: RoleState, outcome: Outcome, attempt: AttemptId, *, boot_id: str, at_ms: int
 ) -> tuple[RoleState, Outcome]:
-    """Return the role with the end charged, and the outcome that knows its number."""
+    """Return the role with the end charged, and the outcome that knows its number.
+
+    A host that dies is one failure, however many replicas it takes along: those lost with one boot
+    id within a minute are charged once.
+    """
     if outcome.budget is Budget.NONE:
         return role, outcome
     kept = within(role.charges, budgets_of(job.spec, role.name), at_ms)
     role = replace(role, charges=kept)
-    used = 1 + used_of(job, role, outcome.budget, at_ms)
-    role = replace(role, charges=(*kept, Charge(at_ms, outcome.budget, label)))
-    return role, replace(outcome, charged=used)
+    boot_id = boot_id if outcome.cause in {Cause.LOST, Cause.NODE_LOST} else ""
+    counted = list(_counted(job, role, outcome.budget, at_ms))
+    if boot_id and any(_is_same_fault(one, attempt, boot_id, at_ms) for one in counted):
+        return role, replace(outcome, charged=len(counted))
+    one = Charge(at_ms, outcome.budget, attempt.label, boot_id)
+    return replace(role, charges=(*kept, one)), replace(outcome, charged=len(counted) + 1)
+
+
+def _is_same_fault(charged: Charge, attempt: AttemptId, boot_id: str, at_ms: int) -> bool:
+    """Return whether a charge is of what ended an attempt of another replica too."""
+    is_near = charged.boot_id == boot_id and at_ms - charged.at_ms < SAME_FAULT_MS
+    return is_near and charged.attempt.rpartition("/")[0] != attempt.replica
 
 
 def refund(role: RoleState, label: str) -> RoleState:
@@ -49,6 +64,10 @@ def used_of(job: Job, role: RoleState, budget: Budget, at_ms: int) -> int:
 
     The infrastructure budget is the job's: roles without budgets of their own share it.
     """
+    return sum(1 for _ in _counted(job, role, budget, at_ms))
+
+
+def _counted(job: Job, role: RoleState, budget: Budget, at_ms: int) -> Iterator[Charge]:
     budgets = budgets_of(job.spec, role.name)
     charges: Iterable[Charge] = role.charges
     if budget is Budget.INFRASTRUCTURE and job.spec.roles[role.name].budgets is None:
@@ -59,7 +78,7 @@ def used_of(job: Job, role: RoleState, budget: Budget, at_ms: int) -> int:
             if name != role.name and job.spec.roles[name].budgets is None
         ]
         charges = (one for charges in shared for one in charges)
-    return sum(one.budget is budget for one in within(charges, budgets, at_ms))
+    return (one for one in within(charges, budgets, at_ms) if one.budget is budget)
 
 
 def limit_of(job: Job, role: str, budget: Budget) -> int:

@@ -147,6 +147,8 @@ class Charge(Struct, frozen=True, array_like=True):
     budget: Budget
     attempt: str
     """`worker-3/2`; "" a start that timed out."""
+    boot_id: str = ""
+    """Of the host that took the attempt with it, as far as one can tell; "" it did not."""
 
 
 class RoleState(Struct, frozen=True, array_like=True):

@@ -85,7 +85,7 @@ def _charged(
         job.phase in (JobPhase.QUEUED, *ACTIVE_PHASES) and before.generation >= role.generation
     )
     if is_counted:
-        role, outcome = charge(job, role, outcome, attempt.label, at_ms)
+        role, outcome = charge(job, role, outcome, attempt, boot_id=after.boot_id, at_ms=at_ms)
     job = replace(
         job,
         roles={**job.roles, role.name: role},

@@ -233,6 +233,33 @@ def test_C22_five_preemptions_leave_the_application_budget_alone() -> None:
     assert cluster.told("AttemptEnded").endswith("(infrastructure 5 of 20); again in 2 min")
 
 
+def test_C22_a_host_that_dies_is_one_failure_however_many_it_takes_along() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(replicas=30, budgets=None)))
+
+    for index in range(30):
+        cluster.gone(f"worker-{index}")
+
+    assert len(cluster.role().charges) == 1
+    assert cluster.job.verdict is None
+    assert cluster.phases() == ["Active"] * 30
+    cluster.check_replay()
+
+
+def test_one_replica_that_is_lost_again_and_again_is_charged_each_time() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(replicas=2, budgets=None), budgets=budgets(infrastructure=2)))
+
+    for _ in range(3):
+        cluster.gone("worker-0")
+        cluster.wait(30_000)
+        cluster.bring_up()
+
+    assert len(cluster.role().charges) == 3
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.reason == "RetriesExhausted"
+
+
 def test_a_preemption_that_was_announced_is_answered_with_the_time_left_as_grace() -> None:
     cluster = Cluster()
     cluster.run()
