@@ -124,11 +124,20 @@ def marked(variable: bytes) -> tuple[tuple[int, int], ...]:
     """Return (pid, start time) of the processes that were started with this `NAME=value`."""
     found = []
     for pid in all_pids():
-        ticks = started_ticks(pid)
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
+        if not _has(pid, variable):
             continue
-        if variable in environ.split(b"\0"):
+        ticks = started_ticks(pid)
+        # Asked again, since the pid may have become another process's in between.
+        if _has(pid, variable):
             found.append((pid, ticks))
     return tuple(found)
+
+
+def _has(pid: int, variable: bytes) -> bool:
+    """Return whether a process was started with the variable; hot: asked of every process."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 see above
+            environ = file.read()
+    except OSError:
+        return False
+    return variable in environ and variable in environ.split(b"\0")
