@@ -403,16 +403,21 @@ class _Told(Waiting):
         super().answer(answers)
         for proposal, answer in zip(self.proposals, answers, strict=True):
             if isinstance(answer, Rejected):
-                # What an edge still knows of a job that was deleted is no surprise to anybody.
-                is_late = isinstance(answer.error, NotFoundError)
-                tell = log.debug if is_late else log.warning
-                tell(
-                    "engine.told_refused",
-                    machine=proposal.machine,
-                    event_name=type(proposal.event).__name__,
-                    by=proposal.by,
-                    text=answer.error.message,
-                )
+                _log_refusal(proposal, answer.error)
+
+
+def _log_refusal(proposal: Proposal, error: PrimusdError) -> None:
+    said = {
+        "machine": proposal.machine,
+        "event_name": type(proposal.event).__name__,
+        "by": proposal.by,
+        "text": error.message,
+    }
+    if isinstance(error, NotFoundError):
+        # What an edge still knows of a job that was deleted is no surprise to anybody.
+        log.debug("engine.told_refused", **said)
+    else:
+        log.warning("engine.told_refused", **said)
 
 
 def wedged_error(machine: str) -> WedgedError:
