@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ class Feed:
         self._receipt = 0
         self._is_finished = False
         self._pid = os.getpid()
+        self._in_use = threading.Lock()
         _open_feeds.add(self)
 
     def __iter__(self) -> Iterator["Batch | ArrowBatch"]:
@@ -67,10 +69,18 @@ class Feed:
                 "a stream is read by the process that opened it, not by its children; with a "
                 "torch DataLoader use num_workers=0, the executor reads ahead for you"
             )
-        if self._receipt and not self._is_manual:
-            self._source.commit(self._receipt)
-        batch = self._next_batch()
-        self._receipt = batch.receipt
+        if not self._in_use.acquire(blocking=False):
+            raise FeedError(
+                "a stream is read by one thread at a time, since asking for the next batch says "
+                "that the one before was used; let one thread read and hand on"
+            )
+        try:
+            if self._receipt and not self._is_manual:
+                self._source.commit(self._receipt)
+            batch = self._next_batch()
+            self._receipt = batch.receipt
+        finally:
+            self._in_use.release()
         return batch
 
     def _next_batch(self) -> "Batch | ArrowBatch":
