@@ -209,6 +209,8 @@ class Watcher:
         self._pending: dict[tuple[str, str, int], Change] = {}
         self._documents: dict[tuple[str, str, int], Document | None] = {}
         self._arrived = anyio.Event()
+        self._told_s = float("-inf")
+        """When changes were told last; those of the next 100 ms are told together."""
         self._cut = ""
 
     def begin(self, world: World, revision: int) -> None:
@@ -271,11 +273,12 @@ class Watcher:
             if not self._pending and not self._cut:
                 return (WatchEvent(BOOKMARK, self._watch.revision),)
             if self._coalesces and not self._cut:
-                await anyio.sleep(COALESCE_S)
+                await anyio.sleep_until(self._told_s + COALESCE_S)
             if self._cut:
                 raise CutOffError(f"the watch ended: {self._cut}")
             found = tuple(self._taken())
             if found:
+                self._told_s = anyio.current_time()
                 return found
 
     def _taken(self) -> Iterator[WatchEvent]:

@@ -160,6 +160,26 @@ def test_several_changes_of_one_object_come_as_one() -> None:
     play(work)
 
 
+def test_a_change_after_a_quiet_while_is_told_at_once_and_what_follows_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "COALESCE_S", 60.0)
+
+    async def work(stage: Stage) -> None:
+        await stage.node()
+        watcher = stage.watch.open(["Node"], since=stage.engine.revision)
+        await stage.cordon()
+        with anyio.fail_after(10):
+            assert await next_lines(watcher) == [("MODIFIED", "n1", "Cordoned")]
+
+        await stage.cordon()
+        with anyio.move_on_after(0.05) as waited:
+            await watcher.next()
+        assert waited.cancelled_caught
+
+    play(work)
+
+
 def test_who_asks_for_each_change_gets_each_as_it_was() -> None:
     async def work(stage: Stage) -> None:
         await stage.node()
