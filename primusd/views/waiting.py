@@ -12,7 +12,7 @@ from msgspec import Struct
 from primusd.core import World
 from primusd.job import fitting
 from primusd.job.admission_model import Admission, Demand
-from primusd.job.counts import Count
+from primusd.job.counts import Count, due_of, rules_of
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
@@ -23,6 +23,7 @@ from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
 
 NAMED_MAX = 3
+_OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 _STEPS: tuple[
     tuple[str, tuple[str, str], tuple[Count, ...], frozenset[AttemptPhase | None]], ...
 ] = (
@@ -68,7 +69,12 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
         case JobPhase.QUEUED:
             return _queued(job, queue, at_ms=at_ms)
         case JobPhase.STARTING:
-            return _delayed(job, at_ms=at_ms) or _short_of_slots(job, queue) or _on_the_way(job)
+            return (
+                _delayed(job, at_ms=at_ms)
+                or _short_of_slots(job, queue)
+                or _not_known_gone(job, at_ms=at_ms)
+                or _on_the_way(job)
+            )
         case JobPhase.RUNNING:
             return _delayed(job, at_ms=at_ms) or _paused(job, world) or _short_of_slots(job, queue)
         case _:
@@ -179,6 +185,33 @@ def _delayed(job: Job, *, at_ms: int) -> Waiting | None:
     if len(delayed) > 1:
         message += f"; {len(delayed) - 1} more wait likewise"
     return Waiting("RetryDelayed", message, {"inMs": left_ms, "replicas": len(delayed)})
+
+
+def _not_known_gone(job: Job, *, at_ms: int) -> Waiting | None:
+    """Return who cannot begin anew yet: what it ran may still run where nobody answers."""
+    if all(
+        role.counts[Count.ACTIVE] == role.counts[Count.LIVING] + role.counts[Count.MOVABLE]
+        for role in job.roles.values()
+    ):
+        return None
+    held = [
+        (replica_name(role.name, replica.index), replica.newest.node, due_ms)
+        for role in job.roles.values()
+        for replica in replicas_of(role)
+        if replica.newest is not None and replica.newest.phase in _OVER
+        if (due_ms := due_of(replica, rules_of(job, role)))
+    ]
+    if not held:
+        return None
+    names = ", ".join(name for name, _, _ in held[:NAMED_MAX])
+    shown = names + (", …" if held[NAMED_MAX:] else "")
+    nodes = ", ".join(sorted({node for _, node, _ in held})[:NAMED_MAX])
+    left_ms = max(0, max(due_ms for _, _, due_ms in held) - at_ms)
+    message = (
+        f"{_counted(len(held), ('waits', 'wait'))} ({shown}) until it is known that nothing of "
+        f"the attempt before runs on {nodes}, for at most {said_duration(left_ms)}"
+    )
+    return Waiting("WaitingForNode", message, {"replicas": len(held), "inMs": left_ms})
 
 
 def _paused(job: Job, world: World) -> Waiting | None:

@@ -11,6 +11,8 @@ from primusd.job.ids import AttemptId
 from primusd.job.job import deadline_ms
 from primusd.job.phases import AttemptPhase, Budget, Cause
 from primusd.job.spec import Restart
+from primusd.views.queue import queue_of
+from primusd.views.waiting import why
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec
 
 
@@ -399,6 +401,14 @@ def test_a_lost_replica_is_replaced_only_after_replace_after() -> None:
 
     cluster.wait(60_000)
     cluster.say(ev.StopFailed(lost, was_delivered=False), by="launcher:local")
+    waiting = why(
+        cluster.job, cluster.world, queue_of(cluster.world.admission), at_ms=cluster.now_ms
+    )
+    assert waiting is not None
+    assert waiting.message == (
+        "1 replica waits (worker-0) until it is known that nothing of the attempt before runs on "
+        "n1, for at most 4 min"
+    )
     cluster.wait(239_999)
     assert cluster.phases() == ["Active"], "nobody knows whether it still runs"
     cluster.wait(1)
