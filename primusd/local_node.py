@@ -1,5 +1,6 @@
 """The node of this host: seen to by the daemon where no unit does, and never ended with it."""
 
+import os
 from pathlib import Path
 
 import anyio
@@ -16,15 +17,34 @@ END_S = 15.0
 _AGAIN_S = 0.05
 
 
-async def keep_node(state: Path) -> None:
-    """See to it that a node runs on the state directory, until cancelled."""
+async def keep_node(state: Path, *, look_s: float = LOOK_S) -> None:
+    """See to it that a node runs on the state directory, until cancelled.
+
+    A host that cannot start one now (no memory, no room, no directory) is asked again.
+    """
+    children: set[int] = set()
     while True:
+        children = {pid for pid in children if not _has_ended(pid)}
         if node_holder(state) is None:
-            log.info("node.started", pid=start_detached(state))
-            with anyio.move_on_after(START_S):
-                while node_holder(state) is None:  # noqa: ASYNC110 - a lock tells nobody.
-                    await anyio.sleep(_AGAIN_S)
-        await anyio.sleep(LOOK_S)
+            try:
+                pid = start_detached(state)
+            except OSError as error:
+                log.warning("node.start_failed", text=str(error))
+            else:
+                children.add(pid)
+                log.info("node.started", pid=pid)
+                with anyio.move_on_after(START_S):
+                    while node_holder(state) is None:  # noqa: ASYNC110 - a lock tells nobody.
+                        await anyio.sleep(_AGAIN_S)
+        await anyio.sleep(look_s)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child is over; it then leaves the table of processes."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def local_node_pid(state: Path) -> int:

@@ -62,6 +62,7 @@ EVENTS: frozenset[str] = frozenset(
         "node.refused",
         "node.replaced",
         "node.runs_already",
+        "node.start_failed",
         "node.started",
         "node.trainers_run_as_root",
         "node.undecodable",
