@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -34,6 +34,20 @@ def median(work: Callable[[], float], runs: int = RUNS) -> float:
     """Return the median of some runs, the first one not counted: it warms the page cache."""
     work()
     return statistics.median(work() for _ in range(runs))
+
+
+def rounds(ways: Mapping[str, Callable[[], float]], count: int) -> dict[str, list[float]]:
+    """Return what each way gave, in rounds of all of them, so that all meet the same load.
+
+    A round before them, not counted, warms the page cache.
+    """
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(count + 1):
+        for name, work in ways.items():
+            value = work()
+            if number:
+                found[name].append(value)
+    return found
 
 
 def timed(command: list[str] | str, *, wanted: str = "") -> float:
