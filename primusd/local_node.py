@@ -31,12 +31,20 @@ async def keep_node(state: Path, *, look_s: float = LOOK_S) -> None:
             except OSError as error:
                 log.warning("node.start_failed", text=str(error))
             else:
-                children.add(pid)
                 log.info("node.started", pid=pid)
-                with anyio.move_on_after(START_S):
-                    while node_holder(state) is None:  # noqa: ASYNC110 - a lock tells nobody.
-                        await anyio.sleep(_AGAIN_S)
+                if not await _has_died_early(state, pid):
+                    children.add(pid)
         await anyio.sleep(look_s)
+
+
+async def _has_died_early(state: Path, pid: int) -> bool:
+    """Wait until a node that was started holds its lock; return True when it ended before."""
+    with anyio.move_on_after(START_S):
+        while node_holder(state) is None:
+            if _has_ended(pid):
+                return True
+            await anyio.sleep(_AGAIN_S)
+    return False
 
 
 def _has_ended(pid: int) -> bool:
