@@ -385,10 +385,21 @@ class Life:
                     code=code,
                     signal=signal_,
                     start_errno=start_errno,
+                    executor_error=self._stolen_port() if code else "",
                     oom_kills=ended.oom_kills,
                     peak_rss_bytes=ended.peak_rss_bytes,
                 )
             )
+
+    def _stolen_port(self) -> str:
+        """Return the fault of a trainer that failed because of a port; "" where there is none.
+
+        Nothing of ours runs any more, so whoever holds one is a stranger: it came between our look
+        and the trainer's.
+        """
+        order = self.state.order
+        taken = taken_port(order.ports) if order is not None and not self._stop_signalled else ""
+        return f"portTaken:{taken}" if taken else ""
 
     def _exit(
         self,

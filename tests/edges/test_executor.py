@@ -222,6 +222,42 @@ async def test_an_allotted_port_that_a_stranger_holds_is_named_c65(node: NodePro
     assert (ended.code, ended.signal) == (None, None)
 
 
+async def test_a_port_that_is_stolen_after_our_look_is_not_the_trainers_fault_c65(
+    node: NodeProcess,
+) -> None:
+    """C65: it was free when the executor looked, and taken when the trainer bound it."""
+    program = "import os, socket; socket.socket().bind(('', int(os.environ['PRIMUS_PORT'])))"
+    (port,) = free_ports(1)
+    order = launch_order(sys.executable, "-I", "-S", "-c", program, ports=(("main", port),))
+    executor = await node.head.launch(attempt_id(), order)
+    executor.run = Hold()
+    await node.head.until(lambda: executor.newest and executor.newest.phase == "holding")
+
+    with socket.socket() as thief:
+        thief.bind(("", port))
+        thief.listen()
+        await node.head.order(executor, Start(1, "sha256:1", b'{"generation": 1}'))
+        ended = await node.head.until_ended(executor)
+
+    assert (ended.code, ended.executor_error) == (1, "portTaken:main")
+    assert "Address already in use" in ended.last_lines
+
+
+async def test_a_trainer_that_fails_with_its_port_free_is_at_fault_itself(
+    node: NodeProcess,
+) -> None:
+    program = (
+        "import os, socket; s = socket.socket(); s.bind(('', int(os.environ['PRIMUS_PORT'])));"
+        "s.listen(); c = socket.create_connection(s.getsockname()); raise SystemExit(3)"
+    )
+    (port,) = free_ports(1)
+    order = launch_order(sys.executable, "-I", "-S", "-c", program, ports=(("main", port),))
+
+    ended = await node.head.until_ended(await node.head.launch(attempt_id(), order))
+
+    assert (ended.code, ended.executor_error) == (3, "")
+
+
 async def test_twenty_trainers_at_once_bind_their_ports_c64(node: NodeProcess) -> None:
     """C64: each gets a port of its own, and can bind it at once."""
     program = (
