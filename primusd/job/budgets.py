@@ -27,14 +27,15 @@ def charge(
 ) -> tuple[RoleState, Outcome]:
     """Return the role with the end charged, and the outcome that knows its number.
 
-    A host that dies is one failure, however many replicas it takes along: those lost with one boot
-    id within a minute are charged once.
+    A host that dies is one failure, however many replicas it takes along, and so is a stranger who
+    sits on a row of its ports: those of one boot id within a minute are charged once.
     """
     if outcome.budget is Budget.NONE:
         return role, outcome
     kept = within(role.charges, budgets_of(job.spec, role.name), at_ms)
     role = replace(role, charges=kept)
-    boot_id = boot_id if outcome.cause in {Cause.LOST, Cause.NODE_LOST} else ""
+    is_of_host = bool(outcome.port_taken) or outcome.cause in {Cause.LOST, Cause.NODE_LOST}
+    boot_id = boot_id if is_of_host else ""
     counted = list(_counted(job, role, outcome.budget, at_ms))
     if boot_id and any(_is_same_fault(one, attempt, boot_id, at_ms) for one in counted):
         return role, replace(outcome, charged=len(counted))

@@ -358,6 +358,20 @@ def test_C65_a_stolen_port_is_a_new_generation_and_not_the_applications_fault() 
     cluster.check_replay()
 
 
+def test_C65_a_stranger_on_a_row_of_ports_is_one_failure() -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role(replicas=25, budgets=None)))
+    cluster.launch()
+    cluster.register()
+
+    for index in range(25):
+        cluster.exit(f"worker-{index}/1", code=None, error="portTaken:main")
+
+    assert [one.attempt for one in cluster.role().charges] == ["worker-0/1"]
+    assert cluster.job.verdict is None
+    cluster.check_replay()
+
+
 def test_C65_in_a_role_that_restarts_whole_all_of_it_gets_other_ports() -> None:
     cluster = Cluster()
     cluster.submit(spec(role("worker", 2, unit="role")))
