@@ -235,7 +235,11 @@ def test_every_reader_that_ended_was_answered(seed: int) -> None:
     assert answered == ended
 
 
-@pytest.mark.parametrize("block", range(8))
+# 800 seeds each time, 10,000 with `make soak`.
+BLOCKS = [*range(8), *(pytest.param(block, marks=pytest.mark.soak) for block in range(8, 100))]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
 def test_c50_restarts_at_random_points_lose_nothing_and_count_nothing_twice(block: int) -> None:
     """A restart goes through the journal, or through a snapshot; slow readers report late."""
     for seed in range(block * 100, block * 100 + 100):
