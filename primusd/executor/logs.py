@@ -18,6 +18,11 @@ STREAMS = ("stdout", "stderr")
 TAIL_BYTES = 4096
 INDEX_EVERY_MS = 10
 FILES_MIN = 2
+ROOM_KEPT_BYTES = 32 << 20
+ROOM_KEPT_PART = 20
+"""Of a disk, one part in so many at most: what is printed must not take the last room, in which
+the daemon records how jobs end.
+"""
 LINE_BYTES_MAX = 64 << 10
 """Of a line that patterns are looked for in; a longer one is searched in parts."""
 
@@ -105,6 +110,9 @@ class LogWriter:
         """Keep what came; what finds no room is counted and marked later."""
         if self._is_closed:
             return
+        if not self._has_room():
+            self._lost += len(data)
+            return
         try:
             if self._lost:
                 self._mark_loss(at_ms)
@@ -116,6 +124,11 @@ class LogWriter:
         self._append(data)
         if self._size >= self._file_bytes_max:
             self._rotate()
+
+    def _has_room(self) -> bool:
+        disk = os.fstatvfs(self._file)
+        kept = min(ROOM_KEPT_BYTES, disk.f_blocks * disk.f_frsize // ROOM_KEPT_PART)
+        return disk.f_bavail * disk.f_frsize > kept
 
     def close(self, at_ms: int) -> None:
         """Mark a loss if there is one, and close; what comes afterwards is dropped."""

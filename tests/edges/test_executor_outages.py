@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from primusd.executor.directory import is_lock_held, read_exit_record
+from primusd.executor.logs import LogWriter
 from primusd.executor.protocol import Leave, Refused
 from primusd.job.ids import AttemptId
 from tests.edges.node_process import NodeProcess, is_alive, running_node, until_dead, until_file
@@ -263,3 +264,24 @@ async def test_the_verdict_survives_a_full_disk(tmp_path: Path) -> None:
             assert "No space left" in ends[1].executor_error
     finally:
         subprocess.run(["umount", "-l", state], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+async def test_what_is_printed_leaves_the_last_room_of_a_disk_alone(tmp_path: Path) -> None:
+    """The daemon records on the same disk how jobs end."""
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "small", small], check=True)
+    try:
+        writer = LogWriter(small, "stdout", file_bytes_max=1 << 30, files_max=2)
+        for at_ms in range(128):
+            writer.write(b"x" * (64 << 10), at_ms)
+        space = os.statvfs(small)
+        writer.close(1_000)
+
+        left = space.f_bavail * space.f_frsize
+        assert (4 << 20) // 20 - (128 << 10) < left < (4 << 20) // 10
+        assert b"bytes of output were lost" in (small / "stdout.log").read_bytes()
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
