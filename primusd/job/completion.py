@@ -228,12 +228,15 @@ def _completed_words(roles: list[RoleState]) -> str:
 def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
     """Yield what a success left out: nothing laxer than the default goes unsaid."""
     for role in roles:
+        spec = job.spec.roles[role.name]
+        completed = role.counts[Count.COMPLETED]
         failed = role.counts[Count.FAILED] + role.counts[Count.DOOMED]
-        if failed:
-            spec = job.spec.roles[role.name]
+        # Reached before the rest ended, a percentage is no less partial than after a failure.
+        if failed or (spec.success.kind == "percent" and completed < role.size):
+            and_failed = f" and {failed} failed" if failed else ""
             yield (
-                f"{role.counts[Count.COMPLETED]} of {role.size} {role.name} completed and "
-                f"{failed} failed, {rule_words(spec)} was asked for"
+                f"{completed} of {role.size} {role.name} completed{and_failed}, "
+                f"{rule_words(spec)} was asked for"
             )
     for name, stream in job.streams.items():
         if stream.skipped:

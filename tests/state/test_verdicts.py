@@ -200,6 +200,18 @@ def test_C08_partial_success_is_asked_for_and_named(
         assert "1 failed" in cluster.job.verdict.message
 
 
+def test_C08_a_percentage_reached_before_the_rest_ended_is_partial_too() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 4, success="percent", percent=75)))
+
+    cluster.exit("worker-0", "worker-1", "worker-3")
+    cluster.stop_all()
+
+    assert verdict(cluster) == ("Succeeded", "PartialSuccess")
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.message == "3 of 4 worker completed, 75 percent was asked for"
+
+
 def test_any_is_met_as_soon_as_one_completes_and_the_rest_is_stopped() -> None:
     cluster = Cluster()
     cluster.run(spec(role("worker", 3, success="any")))
