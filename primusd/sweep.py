@@ -57,17 +57,13 @@ class Strays:
         self._ahead.add(attempt)
 
     def take_in(self, attempt: AttemptId) -> None:
-        """Note an executor that was taken."""
+        """Leave an executor alone no longer: it was taken, or a person wants it ended."""
         self._ahead.discard(attempt)
         self._adopted.discard(attempt)
 
     def adopt(self, attempt: AttemptId) -> None:
         """Let an executor in at its next hello, although it is ahead."""
         self._adopted.add(attempt)
-
-    def release(self, attempt: AttemptId) -> None:
-        """Leave an executor alone no longer: a person wants it ended."""
-        self.take_in(attempt)
 
     def is_adopted(self, attempt: AttemptId) -> bool:
         """Return whether a person has vouched for an executor that is ahead."""

@@ -146,7 +146,7 @@ async def stop_stray(request: web.Request) -> web.Response:
     context = context_of(request)
     launcher, listed = _find_stray(request, context)
     back_end = context.launchers[launcher]
-    context.strays.release(listed.attempt)
+    context.strays.take_in(listed.attempt)
     if listed.is_alive:
         await back_end.stop(listed.attempt, listed.node)
     await back_end.release(listed.attempt, listed.node)
