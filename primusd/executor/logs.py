@@ -110,7 +110,7 @@ class LogWriter:
         """Keep what came; what finds no room is counted and marked later."""
         if self._is_closed:
             return
-        if not self._has_room():
+        if not self._has_room(len(data)):
             self._lost += len(data)
             return
         try:
@@ -125,10 +125,10 @@ class LogWriter:
         if self._size >= self._file_bytes_max:
             self._rotate()
 
-    def _has_room(self) -> bool:
+    def _has_room(self, byte_count: int) -> bool:
         disk = os.fstatvfs(self._file)
         kept = min(ROOM_KEPT_BYTES, disk.f_blocks * disk.f_frsize // ROOM_KEPT_PART)
-        return disk.f_bavail * disk.f_frsize > kept
+        return disk.f_bavail * disk.f_frsize - byte_count > kept
 
     def close(self, at_ms: int) -> None:
         """Mark a loss if there is one, and close; what comes afterwards is dropped."""

@@ -243,13 +243,13 @@ async def test_the_verdict_survives_a_full_disk(tmp_path: Path) -> None:
     """Exit written on a full disk; the output that found no room is marked."""
     state = tmp_path / "small"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", state], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "small", state], check=True)
     try:
         async with running_node(state) as node:
-            flood = "head -c 4000000 /dev/zero | tr '\\0' x"
+            flood = "head -c 16000000 /dev/zero | tr '\\0' x"
             # What the file gives up is printed full as well.
             line = f"{flood}; rm filler; {flood}; echo; exit 5"
-            filled = node.head.ship(b"x" * (256 << 10), "filler")
+            filled = node.head.ship(b"x" * (1 << 20), "filler")
             ends = []
             for number in (1, 2):
                 order = launch_order(*shell(line), files=(filled,), log_bytes_max=1 << 30)
