@@ -26,6 +26,7 @@ HEADER = ("figure", "value", "goal", "", "in the same run")
 # What is measured, and the module whose `run()` measures it.
 MODULES = {
     "jobs": "bench.jobs",
+    "replicas": "bench.replicas",
     "stdin": "bench.feed_stdin",
     "dataset": "bench.feed_dataset",
     "leases": "bench.leases",

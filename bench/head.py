@@ -11,6 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from primusd.ctl.client import Client
+
 BIN = Path(sys.executable).parent
 START_S = 30.0
 
@@ -21,6 +23,10 @@ class Head(Struct, frozen=True):
     folder: Path
     daemon_pid: int
     environment: dict[str, str]
+
+    def client(self) -> Client:
+        """Return a client of the daemon's API."""
+        return Client(self.environment["PRIMUS_ADDRESS"])
 
     def ctl(self, *words: str, text: str = "") -> str:
         """Run primusctl and return what it prints; raises when it fails."""

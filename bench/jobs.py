@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bench.figures import Figure
 from bench.head import Head, running
-from primusd.ctl.client import Client
 
 RUNS = 15
 HELLO_RUNS = 5
@@ -52,7 +51,7 @@ def _submit_to_running(head: Head, number: int) -> float:
     """Return the seconds from sending a job to the first instruction of its trainer."""
     mark = head.folder.parent / f"started-{number}"
     document = {"name": f"start-{number}", "roles": {"worker": {"command": _tells(mark)}}}
-    client = Client(head.environment["PRIMUS_ADDRESS"])
+    client = head.client()
     begin = time.time()
     client.call("POST", "/api/v1/namespaces/default/jobs", body=document)
     end = time.monotonic() + 30
