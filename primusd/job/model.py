@@ -216,6 +216,10 @@ class FirstCause(Struct, frozen=True, array_like=True):
     at_ms: int
     last_line: str
     evidence: tuple[str, ...]
+    newest_ms: int = 0
+    """When the newest end of the same trouble came; 0 of an older version: `at_ms`."""
+    ends: int = 1
+    """Of the same trouble so far, this one counted."""
 
 
 class StreamSummary(Struct, frozen=True, array_like=True):

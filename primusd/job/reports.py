@@ -14,9 +14,10 @@ from primusd.job.counts import rules_of
 from primusd.job.failover import ACTIVE_PHASES, unit_of
 from primusd.job.ids import AttemptId
 from primusd.job.machine import Ignore
-from primusd.job.model import Attempt, FirstCause, Job, Outcome, Replica, RoleState, find_replica
-from primusd.job.phases import Budget, JobPhase, ReplicaPhase
+from primusd.job.model import Attempt, Job, Replica, RoleState, find_replica
+from primusd.job.phases import JobPhase, ReplicaPhase
 from primusd.job.replica import surroundings
+from primusd.job.trouble import first_cause
 
 
 def apply(job: Job, event: ev.AttemptEvent, at_ms: int) -> Job | Ignore:
@@ -89,29 +90,11 @@ def _charged(
     job = replace(
         job,
         roles={**job.roles, role.name: role},
-        first_cause=_first_cause(job, attempt, outcome, is_counted=is_counted),
+        first_cause=first_cause(job, attempt, after, outcome, is_counted=is_counted),
     )
     if outcome.port_taken and is_counted:
         job = _with_taken_port(job, role, after, attempt, outcome.port_taken)
     return job, role, replace(after, outcome=outcome)
-
-
-def _first_cause(
-    job: Job, attempt: AttemptId, outcome: Outcome, *, is_counted: bool
-) -> FirstCause | None:
-    """Return the first end of the newest trouble: one that came while all was well begins it."""
-    is_trouble = is_counted and (outcome.budget is not Budget.NONE or outcome.is_permanent)
-    if not is_trouble or (job.first_cause is not None and job.phase is JobPhase.STARTING):
-        return job.first_cause
-    return FirstCause(
-        attempt.label,
-        outcome.cause,
-        outcome.exit_code,
-        outcome.signal,
-        outcome.at_ms,
-        outcome.last_line,
-        outcome.evidence,
-    )
 
 
 def _with_taken_port(

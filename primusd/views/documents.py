@@ -105,6 +105,8 @@ class FirstCause(_Document, frozen=True, kw_only=True):
     at: str
     last_line: str
     evidence: tuple[str, ...]
+    ends: int = 1
+    """Of the same trouble so far, this one counted."""
 
 
 class Verdict(_Document, frozen=True, kw_only=True):

@@ -248,6 +248,7 @@ def _first_cause(cause: FirstCause) -> documents.FirstCause:
         at=rfc3339(cause.at_ms),
         last_line=cause.last_line,
         evidence=cause.evidence,
+        ends=cause.ends,
     )
 
 

@@ -122,4 +122,5 @@ roles:
 
     status = head.document("get", "fails")["status"]
     assert status["verdict"]["reason"] == reason, done.stderr
-    assert status["firstCause"]["attempt"] == f"worker-0/{head.attempts('fails')['worker-0']}"
+    assert status["firstCause"]["attempt"] == "worker-0/1"
+    assert status["firstCause"]["ends"] == head.attempts("fails")["worker-0"]
