@@ -52,6 +52,7 @@ def environment(
         "PRIMUS_HOST": host,
         **port_variables(known),
         **_feed(role),
+        **_checkpoints(spec),
         "PRIMUS_VERSION": version,
     }
 
@@ -78,3 +79,9 @@ def _feed(role: RoleSpec) -> dict[str, str]:
     streams = ",".join(reading.stream for reading in role.data)
     feed = {"sdk": "socket"}.get(role.feed, role.feed)
     return {"PRIMUS_STREAMS": streams, "PRIMUS_FEED": feed}
+
+
+def _checkpoints(spec: JobSpec) -> dict[str, str]:
+    """Return where checkpoints go and how many stay; without a path the SDK has its own."""
+    path = {"PRIMUS_CHECKPOINT_PATH": spec.checkpoint.path} if spec.checkpoint.path else {}
+    return {**path, "PRIMUS_CHECKPOINT_KEEP": str(spec.checkpoint.keep)}

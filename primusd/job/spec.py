@@ -49,6 +49,8 @@ class Restart(Struct, frozen=True):
     """`replica`, `role` or `job`."""
     delay_ms: int = 10_000
     delay_max_ms: int = 300_000
+    keep_ports: bool = False
+    """A role that restarts whole keeps its nodes and ports."""
 
 
 class Budgets(Struct, frozen=True):
@@ -57,6 +59,40 @@ class Budgets(Struct, frozen=True):
     application: int = 3
     infrastructure: int = 20
     within_ms: int = 86_400_000
+
+
+class FailureRule(Struct, frozen=True):
+    """What follows an end that meets every condition given."""
+
+    action: str = "restart"
+    """`restart`, `fail`, `giveUp` or `complete`."""
+    causes: tuple[str, ...] = ()
+    """Names of `rules.CAUSES`; empty: any."""
+    exit_codes: tuple[int, ...] = ()
+    signals: tuple[int, ...] = ()
+    log_match: str = ""
+    roles: tuple[str, ...] = ()
+    budget: str = ""
+    """`application`, `infrastructure` or `none`; "" as the cause says."""
+    unit: str = ""
+    """`replica`, `role` or `job`; "" as the role says."""
+    delay_ms: int = -1
+    """-1: as the role says."""
+    memory_per_mille: int = 1000
+    memory_max_bytes: int = 0
+    """0 none."""
+    exclude_node_ms: int = 0
+
+
+class Hang(Struct, frozen=True):
+    """When a trainer counts as hung, and what then."""
+
+    after_ms: int = 0
+    """0 never."""
+    action: str = "report"
+    """`report` or `restart`."""
+    phase_after_ms: int = 0
+    """Within a phase that the trainer declared; 0 never."""
 
 
 class Stop(Struct, frozen=True):
@@ -144,6 +180,15 @@ class StreamSpec(Struct, frozen=True):
     order: str = "any"
 
 
+class Checkpoints(Struct, frozen=True):
+    """Where trainers keep their checkpoints, as `primus.checkpoint` is told."""
+
+    path: str = ""
+    """Absolute; "" below the replica's own directory."""
+    keep: int = 3
+    """Whole ones, the newest."""
+
+
 class JobSpec(Struct, frozen=True):
     """A job file with every default filled in."""
 
@@ -167,8 +212,18 @@ class JobSpec(Struct, frozen=True):
     budgets: Budgets = Budgets()
     deadline_ms: int = 0
     """0 none."""
+    failure: tuple[FailureRule, ...] = ()
+    """The first that holds decides."""
+    hang: Hang = Hang()
     original: bool = False
     """Converted from an original Primus file: its trainers also get that system's variables."""
+    deadline_warn_ms: int = 0
+    """How long before the deadline trainers are warned; 0 they are not."""
+    warn_signal: str = ""
+    """Name of a signal that goes with every warning; "" none."""
+    max_replica_ms: int = 0
+    """Milliseconds of all trainers together; 0 no limit."""
+    checkpoint: Checkpoints = Checkpoints()
 
 
 def stream_of(role: str, reading: Reading) -> str:

@@ -13,6 +13,7 @@ from primusd.job.spec import (
     StreamSpec,
 )
 from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
 from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
@@ -39,6 +40,7 @@ JOB_FIELDS = (
     "budgets",
     "hang",
     "deadline",
+    "maxReplicaHours",
     "checkpoint",
     "tune",
     "runAs",
@@ -105,6 +107,7 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
     roles = _roles(section)
     data = _data(section, context)
     schedule = _schedule(section, roles)
+    deadline = read_deadline(section)
     spec = JobSpec(
         name=_name(section, context),
         roles=roles,
@@ -122,8 +125,12 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         files=_files(section),
         data=data,
         budgets=read_budgets(section),
-        deadline_ms=section.duration_ms("deadline", 0, zero=False),
+        deadline_ms=deadline.after_ms,
         original=section.flag("original", default=False),
+        deadline_warn_ms=deadline.warn_ms,
+        warn_signal=deadline.signal,
+        max_replica_ms=read_replica_hours(section),
+        checkpoint=read_checkpoint(section),
     )
     _check_job(findings, spec)
     return spec

@@ -54,7 +54,6 @@ def _ends(endings: tuple[str, ...]) -> Callable[[object], bool]:
 
 TABLE: tuple[NotYet, ...] = (
     NotYet("after", "", "this build does not wait for other jobs yet", _always),
-    NotYet("checkpoint", "", "this build does not keep checkpoints yet", _always),
     NotYet(
         "data.*.badFraction", "", "this build counts bad rows (badRows), no fraction yet", _always
     ),

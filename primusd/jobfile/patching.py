@@ -11,7 +11,7 @@ from primusd.jobfile.rendering import render
 from primusd.jobfile.section import is_mapping
 
 # Patterns of paths; what is below one is mutable too.
-MUTABLE = ("priority", "budgets", "deadline", "labels", "roles.*.budgets")
+MUTABLE = ("priority", "budgets", "deadline", "maxReplicaHours", "labels", "roles.*.budgets")
 LATER = ("roles.*.replicas",)
 
 

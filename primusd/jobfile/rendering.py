@@ -14,6 +14,7 @@ from primusd.job.spec import (
     StreamSpec,
     Success,
 )
+from primusd.jobfile.limits import render_limits
 from primusd.jobfile.yamlwriting import write_yaml
 from primusd.units import format_bytes, format_duration
 
@@ -37,8 +38,7 @@ def render(spec: JobSpec) -> dict[str, object]:
         "data": {name: _stream(stream) for name, stream in spec.data.items()},
         "budgets": _budgets(spec.budgets),
     }
-    if spec.deadline_ms:
-        rendered["deadline"] = format_duration(spec.deadline_ms)
+    rendered |= render_limits(spec)
     if spec.original:
         rendered["original"] = True
     return {key: value for key, value in rendered.items() if value not in ({}, [])}

@@ -2,10 +2,12 @@
 
 import json
 
+from msgspec.structs import replace
+
 from primusd.job.environment import environment
 from primusd.job.ids import AttemptId
 from primusd.job.peers import Member, peers_digest, peers_document
-from primusd.job.spec import JobSpec, Reading, RoleSpec
+from primusd.job.spec import Checkpoints, JobSpec, Reading, RoleSpec
 
 WORKER = RoleSpec(
     "worker",
@@ -53,6 +55,7 @@ def test_a_trainer_is_told_who_it_is_among_whom_and_where() -> None:
         "PRIMUS_PORTS": "main=20031,metrics=20032",
         "PRIMUS_STREAMS": "clicks,items",
         "PRIMUS_FEED": "socket",
+        "PRIMUS_CHECKPOINT_KEEP": "3",
         "PRIMUS_VERSION": "0.1.0",
     }
 
@@ -86,3 +89,15 @@ def test_the_peers_document_is_the_same_bytes_for_the_same_members_in_any_order(
     assert document == peers_document(3, reversed(members))
     assert peers_digest(document).startswith("sha256:")
     assert peers_digest(document) != peers_digest(peers_document(4, members))
+
+
+def test_a_trainer_is_told_where_its_checkpoints_go() -> None:
+    where = Checkpoints("/data/ckpt", keep=5)
+
+    found = environment(
+        replace(SPEC, checkpoint=where),
+        AttemptId("u", "worker", 0, 1), cluster="c", generation=1, host="h", ports={}, version="0",
+    )  # fmt: skip
+
+    assert found["PRIMUS_CHECKPOINT_PATH"] == "/data/ckpt"
+    assert found["PRIMUS_CHECKPOINT_KEEP"] == "5"
