@@ -1,12 +1,12 @@
 """How a job ends: the verdict and the rule that gave it, and the end of a drain."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.counts import LIVING, Count
-from primusd.job.ids import Span, replica_name
+from primusd.job.ids import AttemptId, Span, replica_name
 from primusd.job.model import Job, Replica, RoleState, StreamSummary
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import JobPhase, ReplicaPhase
@@ -47,8 +47,10 @@ def deadline_at_ms(job: Job) -> int:
     return job.first_admitted_ms + job.spec.deadline_ms + job.suspended_ms
 
 
-def _fail(reason: str, message: str, rule: str) -> ev.VerdictReached:
-    return ev.VerdictReached("Failed", reason, message, rule)
+def _fail(
+    reason: str, message: str, rule: str, numbers: Mapping[str, int], *, cause: str = ""
+) -> ev.VerdictReached:
+    return ev.VerdictReached("Failed", reason, message, rule, numbers=numbers, cause=cause)
 
 
 def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
@@ -58,15 +60,18 @@ def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
             return found
     for name, stream in job.streams.items():
         if stream.failure:
-            return _fail("DataFailed", f"stream {name} failed: {stream.failure}", f"{name}: onBad")
+            failed = {"consumed": stream.consumed, "skipped": stream.skipped}
+            text = f"stream {name} failed: {stream.failure}"
+            return _fail("DataFailed", text, f"{name}: onBad", failed)
     if job.refused[0]:
-        return _fail(job.refused[0], job.refused[1], "after")
+        return _fail(job.refused[0], job.refused[1], "after", {})
     ends_ms = deadline_at_ms(job)
     if ends_ms and ends_ms <= at_ms and job.phase is not JobPhase.SUSPENDED:
         return _fail(
             "DeadlineExceeded",
             f"the deadline of {job.spec.deadline_ms // 1000} s from the first admission is over",
             "deadline",
+            {"deadlineMs": job.spec.deadline_ms, "suspendedMs": job.suspended_ms},
         )
     return _data_left(job)
 
@@ -83,6 +88,8 @@ def _permanent(job: Job, role: RoleState) -> ev.VerdictReached | None:
         f"{replica_name(role.name, replica.index)} {how_it_ended(outcome)}; "
         "another try cannot mend that",
         f"{role.name}: {outcome.cause}",
+        {"attempt": replica.attempts[-1].number},
+        cause=AttemptId(job.uid, role.name, replica.index, replica.attempts[-1].number).label,
     )
 
 
@@ -109,6 +116,14 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
         f"{name} {how_it_ended(outcome)} (cause {outcome.cause}) and the {outcome.budget} budget "
         f"of {limit} is used up; {role.name} needs {success_words(spec, role)}",
         f"{role.name}: {rule_words(spec)}",
+        {
+            "failed": failed,
+            "replicas": role.size,
+            "needed": role.size if spec.success.kind == "never" else needed(spec, role),
+            "budgetUsed": outcome.charged,
+            "budgetLimit": limit,
+        },
+        cause=AttemptId(job.uid, role.name, replica.index, newest.number).label,
     )
 
 
@@ -157,6 +172,7 @@ def _data_left(job: Job) -> ev.VerdictReached | None:
             "DataLeft",
             f"all readers of stream {name} are done and nobody read {count} of it",
             f"{name}: leftover fail",
+            {"left": stream.left} if stream.left >= 0 else {},
         )
     return None
 
@@ -210,6 +226,11 @@ def _succeeded(job: Job) -> ev.VerdictReached | None:
         "; ".join(partial) or _completed_words(success_roles),
         "; ".join(f"{one.name}: {rule_words(job.spec.roles[one.name])}" for one in success_roles),
         drains=any(drains(job, role) for role in job.roles.values()),
+        numbers={
+            "completed": sum(role.counts[Count.COMPLETED] for role in success_roles),
+            "needed": sum(needed(job.spec.roles[role.name], role) for role in success_roles),
+            "replicas": sum(role.size for role in success_roles),
+        },
     )
 
 

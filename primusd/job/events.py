@@ -420,6 +420,10 @@ class VerdictReached(_Event, frozen=True):
     rule: str
     drains: bool = False
     """A role with `success: never` has `drain`: to Draining."""
+    numbers: Mapping[str, int] = {}
+    """What decided, for `explain`."""
+    cause: str = ""
+    """The attempt that tipped the scales: `worker-3/2`; "" it was none."""
 
 
 class DrainEnded(_Event, frozen=True):

@@ -315,7 +315,9 @@ def _start_timed_out(job: Job, event: ev.StartTimedOut, at: At) -> Job:
         then = "Failed"
         limit = job.spec.budgets.infrastructure
         message = f"{event.message}; the infrastructure budget of {limit} is used up"
-        job = replace(job, verdict=Verdict("Failed", "PlacementTimeout", message, "budgets"))
+        numbers = {"startTimeouts": job.start_timeouts, "budgetLimit": limit}
+        verdict = Verdict("Failed", "PlacementTimeout", message, "budgets", numbers=numbers)
+        job = replace(job, verdict=verdict)
     return stopping(job, then, StopReason.PLACEMENT, event.message, at.at_ms)
 
 
@@ -340,7 +342,14 @@ def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
 
 
 def _verdict_reached(job: Job, event: ev.VerdictReached, at: At) -> Job:
-    verdict = Verdict(event.as_phase, event.reason, event.message, event.rule)
+    verdict = Verdict(
+        event.as_phase,
+        event.reason,
+        event.message,
+        event.rule,
+        numbers=event.numbers,
+        cause=event.cause,
+    )
     job = replace(job, verdict=verdict)
     if event.drains and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
         return replace(

@@ -204,6 +204,10 @@ class Verdict(Struct, frozen=True, array_like=True):
     message: str
     rule: str
     decided_by: str = "rules"
+    numbers: Mapping[str, int] = {}
+    """What decided."""
+    cause: str = ""
+    """The attempt that tipped the scales; "" it was none."""
 
 
 class FirstCause(Struct, frozen=True, array_like=True):
