@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from primusd.job import chunks
+from primusd.job import chunks, limits
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.counts import LIVING, Count
@@ -25,26 +25,15 @@ def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.DrainEnded | None:
         return _drain_ended(job, at_ms)
     if job.phase not in DECIDING_PHASES:
         return None
-    return _failed(job, at_ms) or _succeeded(job)
+    return _failed(job) or _succeeded(job) or limits.over(job, at_ms)
 
 
 def deadlines(job: Job) -> Iterator[int]:
-    """Yield the journal times at which a verdict or the end of a drain is due."""
+    """Yield the journal times at which the end of a drain is due."""
     if job.phase is JobPhase.DRAINING:
         for role in job.roles.values():
             if drains(job, role) and _is_running(role):
                 yield drain_end_ms(job, role)
-    elif job.phase in DECIDING_PHASES and job.phase is not JobPhase.SUSPENDED:
-        at_ms = deadline_at_ms(job)
-        if at_ms:
-            yield at_ms
-
-
-def deadline_at_ms(job: Job) -> int:
-    """Return the journal time of the job's deadline; 0 none, or not running yet."""
-    if not job.spec.deadline_ms or not job.first_admitted_ms:
-        return 0
-    return job.first_admitted_ms + job.spec.deadline_ms + job.suspended_ms
 
 
 def _fail(
@@ -53,7 +42,7 @@ def _fail(
     return ev.VerdictReached("Failed", reason, message, rule, numbers=numbers, cause=cause)
 
 
-def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
+def _failed(job: Job) -> ev.VerdictReached | None:
     for role in job.roles.values():
         found = _permanent(job, role) or _cannot_succeed(job, role)
         if found is not None:
@@ -65,14 +54,6 @@ def _failed(job: Job, at_ms: int) -> ev.VerdictReached | None:
             return _fail("DataFailed", text, f"{name}: onBad", failed)
     if job.refused[0]:
         return _fail(job.refused[0], job.refused[1], "after", {})
-    ends_ms = deadline_at_ms(job)
-    if ends_ms and ends_ms <= at_ms and job.phase is not JobPhase.SUSPENDED:
-        return _fail(
-            "DeadlineExceeded",
-            f"the deadline of {job.spec.deadline_ms // 1000} s from the first admission is over",
-            "deadline",
-            {"deadlineMs": job.spec.deadline_ms, "suspendedMs": job.suspended_ms},
-        )
     return _data_left(job)
 
 

@@ -123,6 +123,17 @@ class FellBelowMinimum(JobMachineEvent, frozen=True):
     present: int
 
 
+class LimitNeared(JobMachineEvent, frozen=True):
+    """Trainers are warned of a limit before it is reached."""
+
+    limit: str
+    """`deadline` or `replicaHours`."""
+    mark: int
+    """What was warned of: journal time of the deadline, or milliseconds of all trainers."""
+    left_ms: int
+    """At the rate of then."""
+
+
 class VerdictReached(JobMachineEvent, frozen=True):
     """The rules decided how the job ends."""
 

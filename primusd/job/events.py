@@ -20,6 +20,7 @@ from primusd.job.decisions import (
     GateReached,
     JobMachineEvent,
     JobRestarted,
+    LimitNeared,
     ReplicaRecalled,
     ReplicaRetired,
     ReplicaRevived,
@@ -42,6 +43,7 @@ __all__ = [
     "GateOpened",
     "GateReached",
     "JobRestarted",
+    "LimitNeared",
     "ReplicaRecalled",
     "ReplicaRetired",
     "ReplicaRevived",
@@ -380,6 +382,7 @@ JobOnlyEvent = (
     | GateReached
     | StartTimedOut
     | FellBelowMinimum
+    | LimitNeared
     | JobRestarted
     | VerdictReached
     | DrainEnded

@@ -13,7 +13,7 @@ from primusd.datafeed.events import (
 )
 from primusd.datafeed.protocol import Held
 from primusd.errors import PhaseConflictError
-from primusd.job import completion, demand, failover, replica, reports, scheduling
+from primusd.job import completion, demand, failover, limits, replica, reports, scheduling
 from primusd.job import events as ev
 from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.job.demand import ADMISSION
@@ -89,6 +89,7 @@ POLICIES: tuple[Callable[[Job, int], ev.JobEvent | None], ...] = (
     scheduling.stop,
     failover.settle,
     completion.settle,
+    limits.settle,
     scheduling.gate,
     scheduling.begin,
     _over,
@@ -192,5 +193,5 @@ def deadline_ms(state: Job) -> int:
     """Return the journal time at which the job has something to do by itself; 0 none."""
     if state.is_final:
         return 0
-    times = [*scheduling.deadlines(state), *completion.deadlines(state)]
+    times = [*scheduling.deadlines(state), *completion.deadlines(state), *limits.deadlines(state)]
     return min(times, default=0)

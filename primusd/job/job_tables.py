@@ -68,6 +68,7 @@ TimePassed         | =         | =                    | =                    | =
 GateReached        | !         | Running              | !                    | !            | !        | !         | !
 StartTimedOut      | !         | Stopping             | !                    | !            | !        | !         | !
 FellBelowMinimum   | !         | !                    | Starting             | !            | !        | !         | !
+LimitNeared        | !         | =                    | =                    | !            | !        | !         | !
 RoleRestarted      | !         | =                    | =                    | !            | !        | !         | !
 JobRestarted       | !         | =                    | Starting             | !            | !        | !         | !
 VerdictReached     | Stopping  | Draining or Stopping | Draining or Stopping | !            | !        | Stopping  | !

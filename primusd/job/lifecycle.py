@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from primusd.errors import PhaseConflictError, PrimusdError
 from primusd.executor.protocol import Checkpoint
-from primusd.job import chunks
+from primusd.job import chunks, limits
 from primusd.job import events as ev
 from primusd.job.counts import Count, rules_of
 from primusd.job.demand import without_given_ports
@@ -23,6 +23,10 @@ from primusd.job.scheduling import gated_roles
 from primusd.job.spec import streams_of
 
 FINAL = frozenset(str(phase) for phase in FINAL_PHASES)
+LIMIT_REASONS = {
+    "DeadlineExceeded": StopReason.DEADLINE,
+    "ReplicaHoursUsed": StopReason.REPLICA_HOURS,
+}
 
 
 def submitted(event: ev.JobSubmitted, at: At) -> Job:
@@ -328,6 +332,10 @@ def _fell_below_minimum(job: Job, event: ev.FellBelowMinimum, at: At) -> Job:
     )
 
 
+def _limit_neared(job: Job, event: ev.LimitNeared, at: At) -> Job:
+    return limits.neared(job, event)
+
+
 def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
     job = replace(job, generation=job.generation + 1, groups_lost=(), is_restart_whole=False)
     for name, role in tuple(job.roles.items()):
@@ -355,9 +363,7 @@ def _verdict_reached(job: Job, event: ev.VerdictReached, at: At) -> Job:
         return replace(
             in_phase(job, JobPhase.DRAINING, at.at_ms), draining_ms=at.at_ms, start_clock_ms=0
         )
-    reason = StopReason.VERDICT
-    if event.reason == "DeadlineExceeded":
-        reason = StopReason.DEADLINE
+    reason = LIMIT_REASONS.get(event.reason, StopReason.VERDICT)
     return stopping(job, event.as_phase, reason, event.message, at.at_ms)
 
 
@@ -444,6 +450,7 @@ APPLIERS: Mapping[type, Callable[[Job, Any, At], Job]] = {  # each takes the eve
     ev.GateReached: _gate_reached,
     ev.StartTimedOut: _start_timed_out,
     ev.FellBelowMinimum: _fell_below_minimum,
+    ev.LimitNeared: _limit_neared,
     ev.JobRestarted: _job_restarted,
     ev.VerdictReached: _verdict_reached,
     ev.DrainEnded: _drain_ended,

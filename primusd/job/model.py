@@ -251,6 +251,17 @@ class Peers(Struct, frozen=True, array_like=True):
     """The document itself, when it is small."""
 
 
+class Hours(Struct, frozen=True, array_like=True):
+    """How long trainers ran, so that it is known at any time without looking at each."""
+
+    spent_ms: int = 0
+    """Of those that have ended."""
+    running: int = 0
+    """Trainers that run."""
+    started_ms: int = 0
+    """The sum of the times at which those started."""
+
+
 class Job(Struct, frozen=True, array_like=True):
     """A job machine."""
 
@@ -306,6 +317,9 @@ class Job(Struct, frozen=True, array_like=True):
     """A person asked for the restart of every replica, and it has not been decided yet."""
     groups_lost: tuple[AttemptId, ...] = ()
     """exactlyOnce: holders of lost leases whose roles have not restarted yet."""
+    hours: Hours = Hours()
+    warned: tuple[tuple[str, int], ...] = ()
+    """Limits that trainers were warned of, each with its `LimitNeared.mark`."""
 
     @property
     def is_final(self) -> bool:

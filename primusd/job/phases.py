@@ -100,3 +100,4 @@ class StopReason(StrEnum):
     PLACEMENT = "placement"
     NO_REGISTRATION = "noRegistration"
     START_TIMEOUT = "startTimeout"
+    REPLICA_HOURS = "replicaHours"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from primusd.errors import PhaseConflictError
 from primusd.job import attempt as attempts
-from primusd.job import chunks
+from primusd.job import chunks, limits
 from primusd.job import events as ev
 from primusd.job.budgets import charge, refund
 from primusd.job.counts import rules_of
@@ -56,7 +56,8 @@ def apply(job: Job, event: ev.AttemptEvent, at_ms: int) -> Job | Ignore:
     role = chunks.put(role, rules_of(job, role), {replica.index: one})
     if is_slot_lost:
         role = replace(role, wanted=chunks.wanted_spans(role.name, role.chunks))
-    return replace(job, roles={**job.roles, role.name: role})
+    hours = limits.counted(job.hours, before, after)
+    return replace(job, roles={**job.roles, role.name: role}, hours=hours)
 
 
 def _find(job: Job, attempt: AttemptId, name: str) -> tuple[Replica, Attempt] | None:

@@ -409,6 +409,12 @@ def _fell_below(before: Job, after: Job, event: ev.FellBelowMinimum) -> Told:
     return told("warning", "FellBelowMinimum", event.role, message, details)
 
 
+def _limit_neared(before: Job, after: Job, event: ev.LimitNeared) -> Told:
+    what = "the deadline" if event.limit == "deadline" else "the end of the replica hours"
+    message = f"{what} is {duration_words(event.left_ms)} away; the trainers are warned"
+    return told("warning", "LimitNeared", after.spec.name, message, {"leftMs": event.left_ms})
+
+
 def _verdict_reached(before: Job, after: Job, event: ev.VerdictReached) -> Told:
     level = "info" if event.as_phase == "Succeeded" else "error"
     message = f"{event.as_phase} ({event.reason}): {event.message}"
@@ -473,6 +479,7 @@ _TELLERS: dict[type, _Teller] = {
     ev.GateReached: _gate_reached,
     ev.StartTimedOut: _start_timed_out,
     ev.FellBelowMinimum: _fell_below,
+    ev.LimitNeared: _limit_neared,
     ev.VerdictReached: _verdict_reached,
     ev.DrainEnded: _drain_ended,
     ev.AllGone: _all_gone,

@@ -121,6 +121,8 @@ class Simulation:
             framework=rnd.choice(("none", "torch")),
             budgets=Budgets(rnd.randint(0, 3), rnd.choice((0, 1, 1, 4))),
             deadline_ms=3_600_000 if self.has_deadline else rnd.choice((0, 0, 3_600_000)),
+            deadline_warn_ms=300_000,
+            max_replica_ms=rnd.choice((0, 0, 1_800_000)),
             replace_after_ms=rnd.choice((50_000, 300_000, -1)),
             gang_roles=(next(iter(roles)),) if rnd.random() < 0.15 else (),
         )

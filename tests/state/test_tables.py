@@ -262,6 +262,7 @@ JOB_EVENTS: dict[str, tuple[ev.JobEvent, ...]] = {
     "GateReached": (ev.GateReached(),),
     "StartTimedOut": (ev.StartTimedOut("late", 9_000, is_exhausted=False),),
     "FellBelowMinimum": (ev.FellBelowMinimum("worker", 0),),
+    "LimitNeared": (ev.LimitNeared("deadline", 9_000, 1_000),),
     "RoleRestarted": (ev.RoleRestarted("worker", ME, 9_000, Budget.APPLICATION, 1),),
     "JobRestarted": (ev.JobRestarted(None, 2_000, Budget.NONE),),
     "VerdictReached": (
