@@ -1,8 +1,18 @@
 """Every path of the API, in one table."""
 
-from primusd.api import blobs_api, cluster, data, jobs, logs, nodes_api, replicas, stacks
+from primusd.api import (
+    blobs_api,
+    cluster,
+    data,
+    explaining,
+    jobs,
+    logs,
+    nodes_api,
+    replicas,
+    stacks,
+)
 from primusd.api.openapi import Route
-from primusd.views import cluster_documents, documents, feed_documents
+from primusd.views import cluster_documents, documents, explanation_documents, feed_documents
 
 API = "/api/v1"
 NAME = r"{name:[^/:{}]+}"
@@ -28,6 +38,8 @@ _JOBS = (
           jobs.FinishBody),
     Route("POST", f"{ONE}:restart", jobs.restart, "Restart replicas.", documents.Job,
           jobs.RestartBody),
+    Route("GET", f"{ONE}/explain", explaining.explain, "Why it waits, restarted, or ended.",
+          explanation_documents.ExplanationList),
     Route("GET", f"{ONE}/spec", jobs.spec, "The job file, as JSON, or YAML if accepted.",
           query=("form",)),
     Route("GET", f"{ONE}/replicas", replicas.list_replicas, "List or watch replicas.",
@@ -101,7 +113,6 @@ LATER_PATHS = (
     ("POST", f"{ONE}:suspend", "suspending a job"),
     ("POST", f"{ONE}:resume", "resuming a job"),
     ("POST", f"{ONE}:scale", "changing the number of replicas"),
-    ("GET", f"{ONE}/explain", "explaining a job"),
     ("POST", f"{ONE}/data/{STREAM}:skip", "skipping a task"),
     ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
     ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),

@@ -20,6 +20,7 @@ VERBS = {
     "list": ("reading", "List jobs."),
     "get": ("reading", "Show a job."),
     "describe": ("describing", "Show a job with its timeline, budgets and first cause."),
+    "explain": ("explaining", "Say why it waits, restarted, or ended as it did."),
     "events": ("following", "Show what happened."),
     "logs": ("following", "Show what the trainers wrote."),
     "wait": ("waiting", "Wait until a job is in a phase, or ended."),
@@ -38,7 +39,7 @@ VERBS = {
 
 
 LATER = frozenset(
-    {"suspend", "resume", "scale", "explain", "exec", "queue", "history", "recommend"}
+    {"suspend", "resume", "scale", "exec", "queue", "history", "recommend"}
     | {"replay", "drill", "top", "ui", "token", "leader", "store"}
 )
 
@@ -103,6 +104,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one a
             from primusd.ctl import describing
 
             return describing.COMMANDS
+        case "explaining":
+            from primusd.ctl import explaining
+
+            return explaining.COMMANDS
         case "feeding":
             from primusd.ctl import feeding
 

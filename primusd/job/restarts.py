@@ -1,0 +1,146 @@
+"""Why attempts after the first began: the ends that were decided on, the first cause first.
+
+Nothing is judged here: causes, charges and delays are those that the outcome and failover recorded.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from primusd.job.budgets import limit_of
+from primusd.job.failover import unit_of
+from primusd.job.ids import replica_name
+from primusd.job.model import Attempt, Job, Moment, Outcome, Replica, RoleState, replicas_of
+from primusd.job.outcome import how_it_ended
+from primusd.job.phases import AttemptPhase, Budget, Cause, ReplicaPhase, StopReason
+from primusd.job.reasons import WHY_RESTARTED, Why
+from primusd.job.wording import duration_words
+
+TOLD_MAX = 10
+_OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
+_STOPS = {
+    StopReason.HUNG: "Hung",
+    StopReason.NO_REGISTRATION: "NoRegistration",
+    StopReason.START_TIMEOUT: "StartTimeout",
+    StopReason.DRAINED: "Drained",
+    StopReason.PLACEMENT: "NotPlaced",
+    StopReason.PREEMPTED: "Preempted",
+}
+_DECISIONS = {
+    "RestartRequested": "RestartRequested",
+    "ResumeRequested": "Resumed",
+    "JobEvicted": "Evicted",
+    "StartTimedOut": "StartTimedOut",
+    "GroupLeaseLost": "LeaseLost",
+}
+"""Entries of the timeline after which replicas begin anew, and the reason that each is."""
+
+
+def why_restarted(job: Job) -> tuple[Why, ...]:
+    """Return why attempts began after the first: of the newest trouble, oldest first, at most 10.
+
+    Where there are more the first stays: it is the cause, and the others are what followed.
+    """
+    found = sorted((*_ends(job), *_decisions(job)), key=lambda one: one.since_ms)
+    first_ms = job.first_cause.at_ms if job.first_cause is not None else 0
+    of_trouble = [one for one in found if one.since_ms >= first_ms]
+    if len(of_trouble) <= TOLD_MAX:
+        return tuple(of_trouble or found[-TOLD_MAX:])
+    return (of_trouble[0], *of_trouble[1 - TOLD_MAX :])
+
+
+def _ends(job: Job) -> Iterator[Why]:
+    """Yield the ends that another attempt followed, or will."""
+    told = {one.subject: one for one in job.timeline if one.reason == "AttemptEnded"}
+    for role in job.roles.values():
+        for replica in replicas_of(role):
+            for attempt in replica.attempts:
+                if _is_followed(replica, attempt):
+                    found = _end(job, role, replica, attempt, told)
+                    if found is not None:
+                        yield found
+
+
+def _is_followed(replica: Replica, attempt: Attempt) -> bool:
+    if attempt.phase not in _OVER:
+        return False
+    is_to_come = replica.phase in (ReplicaPhase.WAITING, ReplicaPhase.DELAYED)
+    return attempt.number < replica.last_number or is_to_come
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Return the reason that an end is for the next attempt; "" it only followed another."""
+    if outcome.port_taken:
+        return "PortTaken"
+    if outcome.cause is not Cause.STOPPED:
+        return "" if outcome.cause is Cause.COMPLETED else str(outcome.cause)
+    if outcome.budget is Budget.NONE or outcome.stop_reason is None:
+        return ""
+    return _STOPS.get(outcome.stop_reason, "")
+
+
+def _end(
+    job: Job, role: RoleState, replica: Replica, attempt: Attempt, told: Mapping[str, Moment]
+) -> Why | None:
+    outcome = attempt.outcome
+    reason = reason_of(outcome) if outcome is not None else ""
+    if outcome is None or not reason:
+        return None
+    name = replica_name(role.name, replica.index)
+    numbers = {"attempt": attempt.number, "generation": attempt.generation}
+    if attempt.started_ms:
+        numbers["ranMs"] = attempt.ended_ms - attempt.started_ms
+    if outcome.exit_code is not None:
+        numbers["exitCode"] = outcome.exit_code
+    if outcome.charged:
+        numbers["budgetUsed"] = outcome.charged
+        numbers["budgetLimit"] = limit_of(job, role.name, outcome.budget)
+    message = (
+        f"{name} attempt {attempt.number} {how_it_ended(outcome)}"
+        f"{_ran(attempt)}{_charge(job, role, outcome)}{_next(replica, attempt, numbers)}"
+    )
+    moment = told.get(f"{name}/{attempt.number}")
+    because = (f"{moment.revision}.{moment.position}",) if moment is not None else ()
+    return Why(WHY_RESTARTED, reason, message, numbers, name, outcome.at_ms, because)
+
+
+def _ran(attempt: Attempt) -> str:
+    ran = f" after {duration_words(attempt.ended_ms - attempt.started_ms)}"
+    last = attempt.outcome.last_line if attempt.outcome is not None else ""
+    return (ran if attempt.started_ms else "") + (f" ({last})" if last else "")
+
+
+def _charge(job: Job, role: RoleState, outcome: Outcome) -> str:
+    """Return what the end was charged to, and who began anew with it."""
+    if not outcome.charged:
+        return ""
+    limit = limit_of(job, role.name, outcome.budget)
+    charge = f", {outcome.charged} of {limit} of the {outcome.budget} budget"
+    unit = unit_of(job, role)
+    if unit == "replica":
+        return charge
+    return f"{charge}; {'all roles begin' if unit == 'job' else f'{role.name} begins'} anew whole"
+
+
+def _next(replica: Replica, attempt: Attempt, numbers: dict[str, int]) -> str:
+    """Return when the attempt after this one began, as a part of the sentence."""
+    after = next((one for one in replica.attempts if one.number == attempt.number + 1), None)
+    if after is None:
+        return ""
+    numbers["delayMs"] = max(0, after.requested_ms - attempt.ended_ms)
+    return f"; attempt {after.number} began {duration_words(numbers['delayMs'])} later"
+
+
+def _decisions(job: Job) -> Iterator[Why]:
+    """Yield what made whole roles or the job begin anew, as the timeline has it."""
+    for moment in job.timeline:
+        reason = _DECISIONS.get(moment.reason)
+        if reason is not None:
+            numbers = {key: one for key, one in moment.details.items() if isinstance(one, int)}
+            yield Why(
+                WHY_RESTARTED,
+                reason,
+                f"{moment.message} (by {moment.by})",
+                {"generation": job.generation, **numbers},
+                moment.subject,
+                moment.at_ms,
+                (f"{moment.revision}.{moment.position}",),
+            )
