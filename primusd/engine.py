@@ -27,6 +27,7 @@ from primusd.errors import (
 )
 from primusd.inbox import TOLD_WAITING_MAX, Inbox, Waiting
 from primusd.job.admission_events import MachineUnwedged, MachineWedged, TermBegan
+from primusd.journal_lag import JournalLag
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Entry, Event, Proposal, encode_entry, job_of
 from primusd.recovery import recover
@@ -105,6 +106,7 @@ class Engine:
         self._admits = admits
         self._inbox = Inbox()
         self._time = JournalTime(clock, last_at_ms=0)
+        self._lag = JournalLag(clock)
         self._snapshots = Snapshots()
         self._snapshots_due_ms = 0
         self._busy_since_ms: int | None = None
@@ -118,6 +120,10 @@ class Engine:
     def skew_ms(self) -> int:
         """Return by how much the wall clock is ahead of journal time."""
         return self._time.skew_ms()
+
+    def journal_lag_ms(self) -> int:
+        """Return how long it takes until what happens is durable; it grows while that fails."""
+        return self._lag.ms()
 
     def busy_ms(self) -> int:
         """Return for how long the turn goes on that is being made; 0 while the loop waits."""
@@ -290,7 +296,9 @@ class Engine:
             taken, step = self._step(groups)
             self._inbox.put_back(groups[len(taken) :])
             if step.entry is not None:
+                self._lag.begin()
                 await self._journal.append(step.entry)
+                self._lag.end()
         except StoreUnavailableError as error:
             for group in taken:
                 group.fail(error)
@@ -377,6 +385,7 @@ class Engine:
                 continue
             break
         self.outage = None
+        self._lag.end()
         for subscription in self._subscriptions:
             subscription.cut("the state was loaded again")
         log.info("engine.reloaded", revision=self.revision)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 from msgspec import Struct
 
@@ -33,6 +34,7 @@ from primusd.liveness import Liveness
 from primusd.startup import Prepared, ca_of, heads_of
 from primusd.state.archive import Archive
 from primusd.sweep import Strays
+from primusd.views.live import Live
 from primusd.views.rendering import Renderer
 from primusd.watch import Watch
 
@@ -127,9 +129,10 @@ def _context(
     executors: ExecutorRegistry,
 ) -> Context:
     keep_ms = config().config.limits.replay_watch_ms
+    shown = partial(_shown, engine, live)
     return Context(
         engine=engine,
-        watch=Watch(engine, clock, Renderer(engine.at_ms, live.live), keep_ms=keep_ms),
+        watch=Watch(engine, clock, Renderer(engine.at_ms, shown), keep_ms=keep_ms),
         config=config,
         access=access,
         clock=clock,
@@ -144,9 +147,16 @@ def _context(
         strays=strays,
         heads=heads_of(prepared),
         ca=lambda: ca_of(config()),
-        live=live.live,
+        live=shown,
         ask=executors.ask,
         is_healthy=lambda: is_healthy(engine),
+    )
+
+
+def _shown(engine: Engine, live: LiveValues) -> Live:
+    """Return what documents show beside the state, as of now."""
+    return msgspec.structs.replace(
+        live.live(), journal_lag_ms=engine.journal_lag_ms(), clock_skew_ms=engine.skew_ms()
     )
 
 

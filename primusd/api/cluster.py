@@ -70,6 +70,7 @@ async def cluster(request: web.Request) -> web.Response:
             revision=str(engine.revision),
             members=(member,),
             store=documents.StoreStatus(kind=config.store.kind),
+            journal_lag_ms=engine.journal_lag_ms(),
             clock_skew_ms=engine.skew_ms(),
             jobs=len(engine.world.jobs),
             pid=context.pid,

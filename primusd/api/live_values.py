@@ -9,11 +9,15 @@ from primusd.datafeed.protocol import FeedReport
 from primusd.executor.protocol import Progress, Report, Usage
 from primusd.job.ids import AttemptId
 from primusd.node.protocol import NodeReport
-from primusd.views.live import Live, LiveNode, LiveUsage
+from primusd.views.live import Live, LiveNode, LiveUsage, LiveWait
 
 ATTEMPTS_MAX = 20_000
 """Of those that are over the newest are kept: a person still looks at them."""
 
+WAITS_OVER_MS = 30_000
+"""Over so long it is said how much of the time a trainer waits for data."""
+
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
@@ -26,6 +30,31 @@ class _Seen(Struct, frozen=True):
     boot_ms: int
 
 
+class _Waits(Struct, frozen=True):
+    """Sums over about WAITS_OVER_MS: all of them are halved when they are over more."""
+
+    boot_ms: int
+    passed_ms: int = 0
+    waited_ms: int = 0
+    blocked_ms: int = 0
+
+    def plus(self, feed: FeedReport, now_ms: int) -> "_Waits":
+        """Return the sums with a report that came now."""
+        passed_ms = self.passed_ms + max(0, now_ms - self.boot_ms)
+        waited_ms, blocked_ms = self.waited_ms + feed.waited_ms, self.blocked_ms + feed.blocked_ms
+        if passed_ms <= WAITS_OVER_MS:
+            return _Waits(now_ms, passed_ms, waited_ms, blocked_ms)
+        return _Waits(now_ms, passed_ms // 2, waited_ms // 2, blocked_ms // 2)
+
+    def shown(self) -> LiveWait:
+        """Return them in percent."""
+        return LiveWait(
+            self.passed_ms,
+            min(100, self.waited_ms * 100 // self.passed_ms),
+            min(100, self.blocked_ms * 100 // self.passed_ms),
+        )
+
+
 class LiveValues:
     """The newest of each, in memory only."""
 
@@ -35,12 +64,19 @@ class LiveValues:
         self._usage: dict[AttemptId, LiveUsage] = {}
         self._feeds: dict[AttemptId, tuple[FeedReport, ...]] = {}
         self._nodes: dict[str, LiveNode] = {}
+        self._waits: dict[tuple[AttemptId, str], _Waits] = {}
         self._samples: dict[AttemptId, _Seen] = {}
         self._node_samples: dict[str, _Seen] = {}
 
     def live(self) -> Live:
         """Return all of it as of now."""
-        return Live(dict(self._progress), dict(self._usage), dict(self._feeds), dict(self._nodes))
+        return Live(
+            dict(self._progress),
+            dict(self._usage),
+            dict(self._feeds),
+            dict(self._nodes),
+            {key: one.shown() for key, one in self._waits.items() if one.passed_ms},
+        )
 
     def reported(self, attempt: AttemptId, report: Report) -> None:
         """Take in what an executor's report says."""
@@ -48,6 +84,7 @@ class LiveValues:
             _keep(self._progress, attempt, report.progress)
         if report.feeds:
             _keep(self._feeds, attempt, report.feeds)
+            self._count_waits(attempt, report.feeds)
         if report.usage is None:
             return
         rates = self._rates(self._samples.get(attempt), report.usage)
@@ -64,6 +101,14 @@ class LiveValues:
             gpus=report.usage.gpus,
         )
         _keep(self._usage, attempt, usage)
+
+    def _count_waits(self, attempt: AttemptId, feeds: tuple[FeedReport, ...]) -> None:
+        """Add up what each reader and its trainer waited since the report before."""
+        now_ms = self._clock.boot_ms()
+        for feed in feeds:
+            key = (attempt, feed.stream)
+            before = self._waits.get(key)
+            _keep(self._waits, key, _Waits(now_ms) if before is None else before.plus(feed, now_ms))
 
     def node_reported(self, node: str, report: NodeReport, *, cpu_milli: int) -> None:
         """Take in what a node's report says of its host.
@@ -112,10 +157,10 @@ class LiveValues:
         )
 
 
-def _keep(values: dict[AttemptId, Value], attempt: AttemptId, value: Value) -> None:
+def _keep(values: dict[Key, Value], key: Key, value: Value) -> None:
     """Keep a value as the newest, and drop the oldest where there are too many."""
-    values.pop(attempt, None)
-    values[attempt] = value
+    values.pop(key, None)
+    values[key] = value
     if len(values) > ATTEMPTS_MAX:
         del values[next(iter(values))]
 

@@ -31,6 +31,11 @@ class _State(Collector):
         yield _one(
             "primus_store_available", "Whether entries can be written.", engine.outage is None
         )
+        yield _one(
+            "primus_journal_lag_ms",
+            "How long it takes until what happens is durable.",
+            engine.journal_lag_ms(),
+        )
         yield from self._jobs()
         yield from self._nodes()
 

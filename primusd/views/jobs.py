@@ -1,15 +1,16 @@
 """The Job document (docs/api-documents.md §2)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import UNSET, UnsetType
 
 from primusd.core import World
 from primusd.datafeed.accounts import unit_word
-from primusd.job.model import FirstCause, Job, RoleState, Verdict, replicas_of
-from primusd.job.phases import AttemptPhase, Budget, JobPhase, StopReason
+from primusd.job.model import FirstCause, Job, RoleState, Verdict
+from primusd.job.phases import Budget, JobPhase
 from primusd.job.spec import Success, budgets_of
 from primusd.views import documents
+from primusd.views.conditions import conditions
 from primusd.views.counting import Counts, count_role
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.views.queue import Queue, queue_of
@@ -79,7 +80,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         ),
         data=_data(job, world),
         progress=_progress(job, live),
-        conditions=_conditions(job, world, counts),
+        conditions=conditions(job, world, counts, live),
         first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
         verdict=_verdict(job, job.verdict, world) if job.verdict else UNSET,
     )
@@ -157,85 +158,6 @@ def _progress(job: Job, live: Live) -> documents.ProgressStatus | UnsetType:
     best = max(found, key=lambda one: (one.epoch, one.step))
     return documents.ProgressStatus(
         step=best.step, epoch=best.epoch, at=rfc3339(best.at_ms), metrics=best.metrics
-    )
-
-
-def _conditions(
-    job: Job, world: World, counts: Mapping[str, Counts]
-) -> tuple[documents.Condition, ...]:
-    wedged = world.admission.wedged.get(job.uid)
-    is_admitted = bool(job.admitted_ms) and not job.is_final and job.phase is not JobPhase.QUEUED
-    return (
-        documents.Condition(
-            type="Admitted",
-            status=is_admitted,
-            reason="SlotsReserved" if is_admitted else UNSET,
-            since=rfc3339(job.admitted_ms) if is_admitted else UNSET,
-        ),
-        _gate(job),
-        _restarting(job, counts),
-        _degraded(job, counts),
-        documents.Condition(
-            type="Wedged",
-            status=wedged is not None,
-            reason="OurBug" if wedged is not None else UNSET,
-            message=wedged if wedged is not None else UNSET,
-        ),
-    )
-
-
-def _gate(job: Job) -> documents.Condition:
-    is_open = job.phase in (JobPhase.RUNNING, JobPhase.DRAINING)
-    return documents.Condition(
-        type="GateOpen",
-        status=is_open,
-        reason=("GangComplete" if job.spec.policy == "gang" else "MinimumReached")
-        if is_open
-        else UNSET,
-        since=known_time(job.started_ms if is_open else 0),
-    )
-
-
-def _restarting(job: Job, counts: Mapping[str, Counts]) -> documents.Condition:
-    delayed = sum(one.delayed for one in counts.values())
-    is_stopping = any(one.stopping for one in counts.values()) and any(_restart_stops(job))
-    if job.is_final or not (delayed or is_stopping):
-        return documents.Condition(type="Restarting", status=False)
-    return documents.Condition(
-        type="Restarting",
-        status=True,
-        reason="RetryDelayed" if delayed else "Stopping",
-        since=known_time(job.first_cause.at_ms if job.first_cause else 0),
-    )
-
-
-def _restart_stops(job: Job) -> Iterator[int]:
-    """Yield when each attempt that is being stopped for a restart was told so."""
-    for role in job.roles.values():
-        for replica in replicas_of(role):
-            newest = replica.newest
-            if (
-                newest is not None
-                and newest.phase is AttemptPhase.STOPPING
-                and newest.stop is not None
-                and newest.stop.reason is StopReason.RESTARTING
-            ):
-                yield newest.stop.decided_ms
-
-
-def _degraded(job: Job, counts: Mapping[str, Counts]) -> documents.Condition:
-    short = {
-        name: role.size - one.running - one.completed
-        for name, role in job.roles.items()
-        if (one := counts[name]).running + one.completed < role.size
-    }
-    if job.phase is not JobPhase.RUNNING or not short:
-        return documents.Condition(type="Degraded", status=False)
-    return documents.Condition(
-        type="Degraded",
-        status=True,
-        reason="FewerThanAsked",
-        message=", ".join(f"{name}: {count} fewer than asked" for name, count in short.items()),
     )
 
 

@@ -35,6 +35,16 @@ class LiveNode(Struct, frozen=True):
     net_out_bytes_per_s: int = -1
 
 
+class LiveWait(Struct, frozen=True):
+    """How a trainer and its reader wait for each other, over the last half minute."""
+
+    passed_ms: int
+    waited_percent: int
+    """The trainer for data."""
+    blocked_percent: int
+    """The reader for the trainer."""
+
+
 class Live(Struct, frozen=True):
     """All live values at one moment."""
 
@@ -42,6 +52,11 @@ class Live(Struct, frozen=True):
     usage: Mapping[AttemptId, LiveUsage] = {}
     feeds: Mapping[AttemptId, tuple[FeedReport, ...]] = {}
     nodes: Mapping[str, LiveNode] = {}
+    waits: Mapping[tuple[AttemptId, str], LiveWait] = {}
+    """By attempt and stream."""
+    journal_lag_ms: int = 0
+    clock_skew_ms: int = 0
+    """By how much the wall clock is ahead of journal time."""
 
 
 NOTHING_LIVE = Live()

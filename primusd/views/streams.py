@@ -119,6 +119,7 @@ def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.Reade
     found = []
     for attempt, reader in sorted(stream.readers.items()):
         report = _report(stream, attempt, live)
+        wait = live.waits.get((attempt, stream.name))
         found.append(
             documents.ReaderStatus(
                 replica=attempt.replica,
@@ -126,6 +127,8 @@ def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.Reade
                 leases=len(reader.leases),
                 per_second=report.rows_per_s if report is not None else UNSET,
                 oldest_ack_ms=max(0, at_ms - reader.moved_ms) if reader.moved_ms else UNSET,
+                waited_percent=wait.waited_percent if wait is not None else UNSET,
+                blocked_percent=wait.blocked_percent if wait is not None else UNSET,
             )
         )
     return tuple(found)
