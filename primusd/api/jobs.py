@@ -1,4 +1,4 @@
-"""Jobs over HTTP: create, plan, list, get, patch, and the acts of a person."""
+"""Jobs over HTTP: create, plan, list, get, patch, forget."""
 
 import hashlib
 import secrets
@@ -7,16 +7,15 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET, Struct
 
+from primusd.api.acting import Act, check_job_version, job_now, propose_together, scaled
 from primusd.api.asking import (
     answer,
     caller_of,
-    check_version,
     choice,
     context_of,
     find_job,
     flag,
     page,
-    read_body,
     wants_labels,
 )
 from primusd.api.context import Context
@@ -27,52 +26,21 @@ from primusd.api.watching import is_watch, serve_watch
 from primusd.errors import (
     KeyReusedError,
     MalformedError,
-    NotFoundError,
     NotYetError,
     PhaseConflictError,
     Problem,
 )
-from primusd.job.events import (
-    CancelRequested,
-    ForgetRequested,
-    JobSubmitted,
-    RestartRequested,
-    SpecPatched,
-    VerdictRequested,
-)
-from primusd.job.ids import Span, make_uid, parse_replica, spans
+from primusd.job.events import ForgetRequested, JobSubmitted, SpecPatched
+from primusd.job.ids import make_uid
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase
-from primusd.jobfile import Parsed, apply_patch, to_yaml
+from primusd.jobfile import Parsed, apply_patch, split_sizes, to_yaml
 from primusd.views import documents
-from primusd.views.jobs import job_document, shown_revision
+from primusd.views.jobs import job_document
 from primusd.views.queue import Queue, queue_of
 from primusd.views.specs import spec_document
 
 KEY_LENGTH_MAX = 128
-REASON_LENGTH_MAX = 1_000
-VERDICTS = ("Succeeded", "Failed")
-
-
-class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of `:cancel`."""
-
-    reason: str = ""
-
-
-class RestartBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of `:restart`: whole roles, single replicas; neither is all of them."""
-
-    roles: tuple[str, ...] = ()
-    replicas: tuple[str, ...] = ()
-    reason: str = ""
-
-
-class FinishBody(Struct, frozen=True, forbid_unknown_fields=True, rename={"as_phase": "as"}):
-    """Body of `:finish`."""
-
-    as_phase: str
-    reason: str = ""
 
 
 def document_of(context: Context, job: Job, queue: Queue | None = None) -> documents.Job:
@@ -223,30 +191,21 @@ async def patch(request: web.Request) -> web.Response:
         raise MalformedError(f"the body cannot be used: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
         raise MalformedError('the body has to be a merge patch: {"spec": {…}}')
-    _check_version(request, context, job)
-    parsed = apply_patch(job.spec, body.get("spec", {}))
+    check_job_version(request, context, job)
+    sizes, rest = split_sizes(job.spec, body.get("spec", {}))
+    parsed = apply_patch(job.spec, rest)
+    events: list[Act] = list(scaled(job, sizes))
     if parsed.spec != job.spec:
         origins = {path: job.origins.get(path, origin) for path, origin in parsed.origins.items()}
-        event = SpecPatched(parsed.spec, origins)
-        await context.engine.propose(job.uid, event, by=caller_of(request))
-    return answer(document_of(context, _again(context, job)))
-
-
-def _check_version(request: web.Request, context: Context, job: Job) -> None:
-    """Refuse a write that was meant for an older state of the job."""
-    now = shown_revision(job, context.engine.world)
-    check_version(request, since=job.changed_revision, now=now)
-
-
-def _again(context: Context, job: Job) -> Job:
-    """Return the job as it is now; as it was last when its record went meanwhile."""
-    return context.engine.world.jobs.get(job.uid, job)
+        events.append(SpecPatched(parsed.spec, origins))
+    await propose_together(context, job, events, by=caller_of(request))
+    return answer(job_now(context, job))
 
 
 async def delete(request: web.Request) -> web.Response:
     """Forget an ended job."""
     context, job = context_of(request), find_job(request)
-    _check_version(request, context, job)
+    check_job_version(request, context, job)
     if not job.is_final:
         raise PhaseConflictError(
             f"{job.spec.name} is {job.phase.value}: only an ended job can be deleted",
@@ -257,69 +216,6 @@ async def delete(request: web.Request) -> web.Response:
     last = document_of(context, job)
     await context.engine.propose(job.uid, ForgetRequested(), by=caller_of(request))
     return answer(last)
-
-
-async def cancel(request: web.Request) -> web.Response:
-    """Stop a job for good; again is no error."""
-    body = await read_body(request, CancelBody)
-    return await _act(request, CancelRequested(_checked_reason(body.reason)))
-
-
-async def finish(request: web.Request) -> web.Response:
-    """End a job with a verdict that a person decides."""
-    body = await read_body(request, FinishBody)
-    if body.as_phase not in VERDICTS:
-        problem = Problem("as", found=body.as_phase[:80], allowed=VERDICTS)
-        raise MalformedError("as has to be Succeeded or Failed", errors=(problem,))
-    return await _act(request, VerdictRequested(body.as_phase, _checked_reason(body.reason)))
-
-
-async def restart(request: web.Request) -> web.Response:
-    """Restart replicas, roles, or all."""
-    body = await read_body(request, RestartBody)
-    job = find_job(request)
-    event = RestartRequested(_spans(job, body), _checked_reason(body.reason))
-    return await _act(request, event)
-
-
-def _spans(job: Job, body: RestartBody) -> tuple[Span, ...]:
-    """Return the replicas that are named, all when none are.
-
-    Raises:
-        NotFoundError: The job has no such role or replica.
-    """
-    named: set[tuple[str, int]] = set()
-    for role in body.roles or (() if body.replicas else tuple(job.roles)):
-        if role not in job.roles:
-            raise NotFoundError(
-                f"{job.spec.name} has no role {role!r}", hint=f"it has {', '.join(job.roles)}"
-            )
-        named |= {(role, index) for index in range(job.roles[role].size)}
-    for name in body.replicas:
-        try:
-            role, index = parse_replica(name)
-        except ValueError as error:
-            raise NotFoundError(str(error)) from error
-        if role not in job.roles or index >= job.roles[role].size:
-            raise NotFoundError(f"{job.spec.name} has no replica {name!r}")
-        named.add((role, index))
-    return spans(named)
-
-
-async def _act(
-    request: web.Request, event: CancelRequested | RestartRequested | VerdictRequested
-) -> web.Response:
-    """Record what a person asked for, and show the job as it is then."""
-    context, job = context_of(request), find_job(request)
-    _check_version(request, context, job)
-    await context.engine.propose(job.uid, event, by=caller_of(request))
-    return answer(document_of(context, _again(context, job)))
-
-
-def _checked_reason(reason: str) -> str:
-    if len(reason) > REASON_LENGTH_MAX:
-        raise MalformedError(f"a reason has at most {REASON_LENGTH_MAX} characters")
-    return reason
 
 
 def not_yet(what: str) -> Handler:

@@ -1,7 +1,7 @@
 """The API described as OpenAPI 3.1, made from the paths' table and the documents' own types."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ class Route(Struct, frozen=True):
     summary: str
     answer: type[Struct] | None = None
     """None: no JSON document."""
-    body: type[Struct] | None = None
+    body: type[Struct] | type[dict[str, int]] | None = None
     query: tuple[str, ...] = ()
 
 
@@ -46,7 +46,7 @@ def describe(routes: Iterable[Route], others: Iterable[type[Struct]] = ()) -> by
     }
     known = sorted((one for one in types if one is not None), key=lambda one: one.__name__)
     found, components = msgspec.json.schema_components(known, ref_template=_REFERENCE)
-    schemas = dict(zip(known, found, strict=True))
+    schemas: dict[type, Schema] = dict(zip(known, found, strict=True))
     paths: Schema = {}
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
@@ -65,7 +65,7 @@ def describe(routes: Iterable[Route], others: Iterable[type[Struct]] = ()) -> by
     )
 
 
-def _operation(route: Route, schemas: dict[type[Struct], Schema]) -> Schema:
+def _operation(route: Route, schemas: Mapping[type, Schema]) -> Schema:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(route.path)

@@ -1,6 +1,7 @@
 """Every path of the API, in one table."""
 
 from primusd.api import (
+    acting,
     blobs_api,
     cluster,
     data,
@@ -32,12 +33,18 @@ _JOBS = (
     Route("GET", ONE, jobs.get, "Show or watch a job.", documents.Job, query=WATCHING),
     Route("PATCH", ONE, jobs.patch, "Change mutable fields of the spec.", documents.Job),
     Route("DELETE", ONE, jobs.delete, "Forget an ended job.", documents.Job),
-    Route("POST", f"{ONE}:cancel", jobs.cancel, "Stop a job for good.", documents.Job,
-          jobs.CancelBody),
-    Route("POST", f"{ONE}:finish", jobs.finish, "End a job with a verdict.", documents.Job,
-          jobs.FinishBody),
-    Route("POST", f"{ONE}:restart", jobs.restart, "Restart replicas.", documents.Job,
-          jobs.RestartBody),
+    Route("POST", f"{ONE}:cancel", acting.cancel, "Stop a job for good.", documents.Job,
+          acting.ReasonBody),
+    Route("POST", f"{ONE}:finish", acting.finish, "End a job with a verdict.", documents.Job,
+          acting.FinishBody),
+    Route("POST", f"{ONE}:restart", acting.restart, "Restart replicas.", documents.Job,
+          acting.RestartBody),
+    Route("POST", f"{ONE}:suspend", acting.suspend, "Stop a job until it is resumed.",
+          documents.Job, acting.ReasonBody),
+    Route("POST", f"{ONE}:resume", acting.resume, "End a pause.", documents.Job,
+          acting.ReasonBody),
+    Route("POST", f"{ONE}:scale", acting.scale, "Change how many replicas roles have.",
+          documents.Job, dict[str, int]),
     Route("GET", f"{ONE}/explain", explaining.explain, "Why it waits, restarted, or ended.",
           explanation_documents.ExplanationList),
     Route("GET", f"{ONE}/spec", jobs.spec, "The job file, as JSON, or YAML if accepted.",
@@ -110,9 +117,6 @@ _CLUSTER = (
           "A job's status in the original's shape.", query=("job",)),
 )  # fmt: skip
 LATER_PATHS = (
-    ("POST", f"{ONE}:suspend", "suspending a job"),
-    ("POST", f"{ONE}:resume", "resuming a job"),
-    ("POST", f"{ONE}:scale", "changing the number of replicas"),
     ("POST", f"{ONE}/data/{STREAM}:skip", "skipping a task"),
     ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
     ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),

@@ -112,4 +112,5 @@ def verdict_exit_code(status: Mapping[str, object]) -> int:
         case _:
             verdict = status.get("verdict")
             reason = verdict.get("reason") if isinstance(verdict, Mapping) else ""
-            return JOB_DEADLINE if reason == "DeadlineExceeded" else JOB_FAILED
+            is_limit = reason in ("DeadlineExceeded", "ReplicaHoursUsed")
+            return JOB_DEADLINE if is_limit else JOB_FAILED

@@ -25,7 +25,11 @@ VERBS = {
     "logs": ("following", "Show what the trainers wrote."),
     "wait": ("waiting", "Wait until a job is in a phase, or ended."),
     "cancel": ("acting", "Stop a job for good."),
+    "suspend": ("acting", "Stop a job until it is resumed."),
+    "resume": ("acting", "Let a suspended job go on."),
     "restart": ("acting", "Restart replicas of a job."),
+    "scale": ("acting", "Change how many replicas roles have."),
+    "set": ("acting", "Change fields of a living job."),
     "finish": ("acting", "End a job with a verdict of yours."),
     "delete": ("acting", "Forget an ended job."),
     "data": ("feeding", "Show and steer what a job reads."),
@@ -39,7 +43,7 @@ VERBS = {
 
 
 LATER = frozenset(
-    {"suspend", "resume", "scale", "exec", "queue", "history", "recommend"}
+    {"exec", "queue", "history", "recommend"}
     | {"replay", "drill", "top", "ui", "token", "leader", "store"}
 )
 

@@ -158,6 +158,37 @@ def _check_deadline(deadline_s: float) -> None:
         raise CtlError("timed out waiting", hint="a longer --timeout", exit_code=TIMED_OUT)
 
 
+def wait_until(
+    call: Call, job: Json, goal: str, *, until: Callable[[Json], bool], timeout: str = ""
+) -> Json:
+    """Return a job's document once it is as wanted; Ctrl-C leaves it alone.
+
+    Args:
+        call: Of the verb that waits.
+        job: As it is now.
+        goal: What is waited for, in a word.
+        until: Whether a document is as wanted.
+        timeout: As a person wrote it; "" for ever.
+
+    Raises:
+        CtlError: The job ended otherwise, or the time is over.
+    """
+    namespace, name, uid = (text(job, key) for key in ("namespace", "name", "uid"))
+    deadline_s = time.monotonic() + duration_s(timeout, "--timeout") if timeout else 0.0
+
+    def is_settled(document: Json) -> bool:
+        return until(document) or text(mapping(document, "status"), "phase") in FINAL_PHASES
+
+    with detached(f"primusctl wait {name}", job=name):
+        documents = follow_job(call.client, namespace, uid, until=is_settled, deadline_s=deadline_s)
+        for document in documents:
+            job = document
+    if not until(job):
+        phase = text(mapping(job, "status"), "phase")
+        raise CtlError(f"{name} is {phase}: it never will be {goal}")
+    return job
+
+
 @click.command("wait", cls=Verb)
 @click.argument("name")
 @click.option("--for", "what", default="ended", metavar="phase=P|ended", show_default=True)

@@ -8,6 +8,7 @@ from primusd.jobfile.parsing import parse as parse
 from primusd.jobfile.parsing import parse_document as parse_document
 from primusd.jobfile.patching import apply_patch as apply_patch
 from primusd.jobfile.patching import diff as diff
+from primusd.jobfile.patching import split_sizes as split_sizes
 from primusd.jobfile.planning import plan as plan
 from primusd.jobfile.reading import read_document as read_document
 from primusd.jobfile.rendering import render as render

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from primusd.errors import ImmutableFieldError, MalformedError, NotYetError, Problem
-from primusd.job.spec import JobSpec
+from primusd.errors import ImmutableFieldError, MalformedError, Problem, SpecError
+from primusd.job.spec import JobSpec, RoleSpec
 from primusd.jobfile.checking import ParseContext
 from primusd.jobfile.document import DEPTH_MAX, Path, leaves, show_path, show_value
 from primusd.jobfile.parsing import Parsed, parse_document
@@ -12,7 +12,8 @@ from primusd.jobfile.section import is_mapping
 
 # Patterns of paths; what is below one is mutable too.
 MUTABLE = ("priority", "budgets", "deadline", "maxReplicaHours", "labels", "roles.*.budgets")
-LATER = ("roles.*.replicas",)
+SCALED = "roles.*.replicas"
+"""A number of replicas is no change of the spec: a role is scaled within its bounds."""
 
 
 def apply_patch(spec: JobSpec, merge_patch: object) -> Parsed:
@@ -26,7 +27,6 @@ def apply_patch(spec: JobSpec, merge_patch: object) -> Parsed:
     Raises:
         MalformedError: The patch is no mapping.
         ImmutableFieldError: It changes what cannot change; `errors` names every such field.
-        NotYetError: It changes the number of replicas.
         SpecError: What would come of it is wrong.
 
     Source: RFC 7396.
@@ -40,21 +40,68 @@ def apply_patch(spec: JobSpec, merge_patch: object) -> Parsed:
     context = ParseContext(base_dir="/", namespace=spec.namespace, launcher=spec.launcher)
     parsed = parse_document(_merged(before, patch, 0), filename="patch", context=context)
     changed = _changed(before, render(parsed.spec))
-    later = [path for path in changed if _is_below(path, LATER)]
-    fixed = [path for path in changed if not _is_below(path, (*MUTABLE, *LATER))]
+    fixed = [path for path in changed if not _is_below(path, MUTABLE)]
     if fixed:
+        can = (*MUTABLE, SCALED)
         raise ImmutableFieldError(
-            f"{show_path(fixed[0])} cannot change while the job lives; what can: "
-            f"{', '.join(MUTABLE)}",
+            f"{show_path(fixed[0])} cannot change while the job lives; what can: {', '.join(can)}",
             hint="submit it as another job",
-            errors=tuple(Problem(show_path(path), allowed=MUTABLE) for path in fixed),
-        )
-    if later:
-        raise NotYetError(
-            f"{show_path(later[0])}: this build does not change the number of replicas",
-            errors=tuple(Problem(show_path(path)) for path in later),
+            errors=tuple(Problem(show_path(path), allowed=can) for path in fixed),
         )
     return parsed
+
+
+def split_sizes(spec: JobSpec, patch: object) -> tuple[Mapping[str, int], object]:
+    """Return the sizes that a merge patch gives to roles, and the rest of the patch.
+
+    Args:
+        spec: Of a job that lives.
+        patch: Fields of the spec.
+
+    Raises:
+        SpecError: A size is out of its role's bounds.
+    """
+    roles = patch.get("roles") if is_mapping(patch) else None
+    if not is_mapping(patch) or not is_mapping(roles):
+        return {}, patch
+    sizes: dict[str, int] = {}
+    rest: dict[str, object] = {}
+    for name, role in roles.items():
+        rest[name] = role
+        size = role.get("replicas") if is_mapping(role) else None
+        if name in spec.roles and isinstance(size, int) and is_mapping(role):
+            sizes[name] = size
+            rest[name] = {key: value for key, value in role.items() if key != "replicas"}
+    check_sizes(spec, sizes)
+    return sizes, {**patch, "roles": rest}
+
+
+def check_sizes(spec: JobSpec, sizes: Mapping[str, int]) -> None:
+    """Compare numbers of replicas with the bounds of their roles, which the job has.
+
+    Raises:
+        SpecError: One is out of them; `errors` names every such role.
+    """
+    wrong = tuple(
+        _size_problem(spec.roles[role], size)
+        for role, size in sizes.items()
+        if isinstance(size, bool)
+        or not spec.roles[role].minimum <= size <= spec.roles[role].replicas
+    )
+    if wrong:
+        first = wrong[0]
+        raise SpecError(
+            f"{first.path} is {first.found}, may be {first.allowed}", hint=first.hint, errors=wrong
+        )
+
+
+def _size_problem(role: RoleSpec, size: int) -> Problem:
+    path = f"roles.{role.name}.replicas"
+    if role.minimum == role.replicas:
+        hint = "a role that can be scaled is submitted with bounds: replicas: {min: 2, max: 8}"
+        return Problem(path, found=str(size), allowed=f"{role.replicas} only", hint=hint)
+    allowed = f"{role.minimum} to {role.replicas}"
+    return Problem(path, found=str(size), allowed=allowed, hint="its bounds are the job file's")
 
 
 def diff(old: JobSpec, new: JobSpec) -> list[dict[str, object]]:

@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from primusd.config import Config
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.failures import ApiError
+from primusd.job.events import JobSubmitted
+from primusd.job.ids import make_uid
+from primusd.job.spec import JobSpec, RoleSpec, Success
 from tests.edges.api_server import NAMESPACE, Server, job_file, serve
 
 HELLO = f"{NAMESPACE}/hello"
@@ -355,16 +358,116 @@ def test_replicas_restart_by_name_by_role_or_all(server: Server) -> None:
     assert error.status == 404
 
 
-@pytest.mark.parametrize("action", ["suspend", "resume", "scale"])
-def test_what_this_build_does_not_carry_out_is_refused_in_a_sentence(
-    server: Server, action: str
+def test_a_pause_and_its_end_are_goals_that_may_be_asked_for_again(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+
+    asked = [
+        server.client.call("POST", f"{HELLO}:suspend", body={"reason": "lunch"})["status"]
+        for _ in range(2)
+    ]
+    server.end_attempts(uid, 143)
+    again = server.client.call("POST", f"{HELLO}:suspend", body={})["status"]
+
+    for status in asked:
+        assert isinstance(status, dict)
+        assert (status["phase"], status["then"]) == ("Stopping", "Suspended")
+    assert isinstance(again, dict)
+    assert again["phase"] == "Suspended"
+    for _ in range(2):
+        resumed = server.client.call("POST", f"{HELLO}:resume", body={})["status"]
+        assert isinstance(resumed, dict)
+        assert resumed["phase"] == "Starting"
+    events = server.client.get(f"{HELLO}/events")["items"]
+    assert isinstance(events, list)
+    (first, *_) = [one for one in events if one["reason"] == "SuspendRequested"]
+    assert "lunch" in first["message"]
+    assert first["by"].startswith("uid:")
+
+
+def elastic(server: Server) -> str:
+    """Submit a job of 3 workers, 2 to 6 allowed, and 1 parameter server; return its uid."""
+    roles = {
+        "worker": RoleSpec("worker", 6, 2, "true"),
+        "ps": RoleSpec("ps", 2, 1, "true", success=Success("never")),
+    }
+    uid = make_uid(1_000_000, 7)
+    server.tell(uid, JobSubmitted(uid, JobSpec("hello", roles), {}, "ann"))
+    server.run_job(uid)
+    server.client.call("POST", f"{HELLO}:scale", body={"worker": 3, "ps": 1})
+    return uid
+
+
+def sizes_of(server: Server) -> dict[str, int]:
+    roles = status_of(server)["roles"]
+    assert isinstance(roles, dict)
+    return {name: role["replicas"] for name, role in roles.items()}
+
+
+def test_roles_are_scaled_together_and_within_their_bounds(server: Server) -> None:
+    uid = elastic(server)
+
+    server.client.call("POST", f"{HELLO}:scale", body={"worker": 5, "ps": 2})
+    error = refused(server, "POST", f"{HELLO}:scale", body={"worker": 4, "ps": 3})
+
+    assert sizes_of(server) == {"worker": 5, "ps": 2}
+    assert (error.status, error.code) == (422, "InvalidSpec")
+    assert error.message == "roles.ps.replicas is 3, may be 1 to 2"
+    assert server.world.jobs[uid].roles["worker"].size == 5
+
+
+def test_scaling_to_the_size_it_has_records_nothing(server: Server) -> None:
+    elastic(server)
+    revision = server.engine.revision
+
+    server.client.call("POST", f"{HELLO}:scale", body={"worker": 3})
+
+    assert server.engine.revision == revision
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "InvalidRequest"),
+        ({"worker": "4"}, 400, "InvalidRequest"),
+        ({"worker": 2.5}, 400, "InvalidRequest"),
+        ({"chief": 4}, 404, "NotFound"),
+        ({"worker": 7}, 422, "InvalidSpec"),
+        ({"worker": 1}, 422, "InvalidSpec"),
+    ],
+)
+def test_a_wrong_size_is_refused(
+    server: Server, body: dict[str, object], status: int, code: str
 ) -> None:
-    server.submit()
+    elastic(server)
 
-    error = refused(server, "POST", f"{HELLO}:{action}", body={})
+    error = refused(server, "POST", f"{HELLO}:scale", body=body)
 
-    assert (error.status, error.code) == (422, "NotYet")
-    assert error.message.endswith("yet")
+    assert (error.status, error.code) == (status, code)
+    assert sizes_of(server) == {"worker": 3, "ps": 1}
+
+
+def test_a_job_that_ended_is_neither_paused_nor_scaled_and_its_finish_may_be_repeated(
+    server: Server,
+) -> None:
+    uid = elastic(server)
+    body = {"as": "Failed", "reason": "wrong data"}
+    server.client.call("POST", f"{HELLO}:finish", body=body)
+    server.end_attempts(uid, 143)
+
+    for action, said in (
+        ("suspend", {}),
+        ("resume", {}),
+        ("restart", {}),
+        ("scale", {"worker": 4}),
+    ):
+        error = refused(server, "POST", f"{HELLO}:{action}", body=said)
+        assert (error.status, error.code) == (409, "PhaseConflict")
+    again = server.client.call("POST", f"{HELLO}:finish", body=body)["status"]
+    assert isinstance(again, dict)
+    assert again["phase"] == "Failed"
+    other = refused(server, "POST", f"{HELLO}:finish", body={"as": "Succeeded", "reason": "x"})
+    assert (other.status, other.code) == (409, "PhaseConflict")
 
 
 def test_only_an_ended_job_is_deleted_and_then_it_is_gone(server: Server) -> None:

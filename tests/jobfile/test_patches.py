@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from primusd.errors import ImmutableFieldError, MalformedError, NotYetError, SpecError
-from primusd.jobfile import apply_patch, diff, parse, render
+from primusd.errors import ImmutableFieldError, MalformedError, SpecError
+from primusd.job.spec import JobSpec
+from primusd.jobfile import apply_patch, diff, parse, render, split_sizes
+from primusd.jobfile.patching import check_sizes
 
 SPEC = parse(
     b"""
@@ -65,9 +68,50 @@ def test_anything_else_is_immutable_and_is_named(patch: dict[str, object]) -> No
     assert caught.value.code == "ImmutableField"
 
 
-def test_scaling_is_not_yet() -> None:
-    with pytest.raises(NotYetError):
-        apply_patch(SPEC, {"roles": {"worker": {"replicas": 8}}})
+def elastic() -> JobSpec:
+    roles = {**SPEC.roles, "worker": replace(SPEC.roles["worker"], minimum=2, replicas=8)}
+    return replace(SPEC, roles=roles)
+
+
+def test_a_number_of_replicas_scales_and_the_rest_of_the_patch_goes_on() -> None:
+    patch = {"priority": 60, "roles": {"worker": {"replicas": 3, "budgets": {"application": 1}}}}
+
+    sizes, rest = split_sizes(elastic(), patch)
+
+    assert sizes == {"worker": 3}
+    assert rest == {"priority": 60, "roles": {"worker": {"budgets": {"application": 1}}}}
+
+
+@pytest.mark.parametrize(
+    ("size", "allowed"), [(1, "2 to 8"), (9, "2 to 8"), (0, "2 to 8"), (-1, "2 to 8")]
+)
+def test_a_size_out_of_the_bounds_of_its_role_is_refused(size: int, allowed: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        split_sizes(elastic(), {"roles": {"worker": {"replicas": size}}})
+
+    (problem,) = caught.value.errors
+    assert (problem.path, problem.found) == ("roles.worker.replicas", str(size))
+    assert problem.allowed == allowed
+
+
+def test_a_role_of_one_size_is_not_scaled_and_is_told_how_it_could_be() -> None:
+    with pytest.raises(SpecError) as caught:
+        check_sizes(SPEC, {"worker": 8, "ps": 2})
+
+    assert [one.path for one in caught.value.errors] == [
+        "roles.worker.replicas",
+        "roles.ps.replicas",
+    ]
+    assert caught.value.message == "roles.worker.replicas is 8, may be 4 only"
+    assert "{min: 2, max: 8}" in caught.value.hint
+    check_sizes(SPEC, {"worker": 4})
+
+
+def test_the_bounds_themselves_do_not_change() -> None:
+    with pytest.raises(ImmutableFieldError) as caught:
+        apply_patch(SPEC, {"roles": {"worker": {"replicas": None}}})
+
+    assert [one.path for one in caught.value.errors] == ["roles.worker.replicas"]
 
 
 def test_a_wrong_value_is_refused_like_in_a_file() -> None:
