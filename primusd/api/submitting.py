@@ -119,6 +119,7 @@ def demands_of(spec: JobSpec) -> tuple[RoleDemand, ...]:
             memory_bytes=role.resources.memory_bytes,
             gpu=role.resources.gpu,
             port_count=len(role.ports),
+            placement=role.placement,
         )
         for role in spec.roles.values()
         if role.minimum

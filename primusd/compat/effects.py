@@ -55,7 +55,7 @@ REASONS: dict[str, str] = {
     "role.*.minNum": "all replicas start together",
     "role.*.pluginConfig": "there are no launch plugins",
     "role.*.roleScheduler": _DEAD,
-    "role.*.scheduleStrategy": "this build has no placement rules yet",
+    "role.*.scheduleStrategy": "its limit per node was never asked for in the original; write placement",
     "role.*.scheduleStrategy.elasticResource": "memory is not grown in this build",
     "role.*.scheduleStrategy.roleCategory": ("PRIMUS_ROLE_CATEGORY is told from the role's name"),
     "role.*.useTfDataService": _DEAD,

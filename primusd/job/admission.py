@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from primusd.errors import PhaseConflictError
 from primusd.job import admission_events as ev
 from primusd.job import admission_nodes as nodes
-from primusd.job import grants
+from primusd.job import choosing, dependencies, grants, queues, usage
 from primusd.job.admission_model import Admission, Demand, Held, KeyUse, Quarantined, Tombstone
+from primusd.job.backfill import bound_of
 from primusd.job.commands import Command, WakeAt
 from primusd.job.events import TimePassed
-from primusd.job.fitting import fit, indices, is_satisfied, total_of, unfit_sentence
+from primusd.job.fitting import indices, is_satisfied
 from primusd.job.machine import At, Ignore
 from primusd.job.phases import DemandPhase
 from primusd.job.tables import ignored_reason, is_refused, parse_table
@@ -31,7 +32,7 @@ CapacityChanged   | =                    | = or Waiting         | =
 DemandWithdrawn   | removed or Releasing | Releasing or removed | · r
 SlotFreed         | =                    | = or Waiting         | = or removed
 TimePassed        | =                    | =                    | =
-DemandFitted      | Granted              | !                    | !
+DemandFitted      | Granted or Waiting   | !                    | !
 DemandEvicted     | Releasing            | Releasing            | !
 """)
 
@@ -60,11 +61,11 @@ def _checked(demand: Demand, event: object) -> Ignore | None:
 
 
 def _with_demand(state: Admission, demand: Demand) -> Admission:
-    return replace(state, demands={**state.demands, demand.job: demand})
+    return replace(state, demands=usage.with_demand(state.demands, demand.job, demand))
 
 
 def _without_demand(state: Admission, job: str) -> Admission:
-    return replace(state, demands={key: one for key, one in state.demands.items() if key != job})
+    return replace(state, demands=usage.with_demand(state.demands, job, None))
 
 
 def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admission | Ignore:
@@ -77,14 +78,22 @@ def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admissio
         generation=event.generation,
         queue=event.queue,
         priority=event.priority,
-        since_ms=at.at_ms if old is None else old.since_ms,
+        since_ms=(event.since_ms or at.at_ms) if old is None else old.since_ms,
         roles={want.role: want for want in event.roles},
         held={} if old is None else old.held,
         is_gang=event.is_gang,
         busy=grants.members(event.busy),
         leaving={} if old is None else {**old.leaving, **old.roles},
         old_ports={} if old is None else old.old_ports,
+        runs_for_ms=event.runs_for_ms,
+        ends_ms=event.ends_ms,
+        granted_ms=0 if old is None else old.granted_ms,
+        is_preemptible=event.is_preemptible,
+        spared=event.spared,
+        old_slots={} if old is None else old.old_slots,
     )
+    demand = without_old_slots(demand, demand.old_slots.keys() - demand.busy)
+    demand = replace(demand, moving=grants.moving_of(demand, event.moving))
     state, demand = _set_aside_taken_ports(state, demand, event, at)
     state, demand = _rest_old_ports(state, demand, demand.old_ports.keys() - demand.busy, at)
     return _shed(state, demand, at)
@@ -134,6 +143,14 @@ def _rest_old_ports(
     return state, replace(demand, old_ports=kept)
 
 
+def without_old_slots(demand: Demand, freed: Set[tuple[str, int]]) -> Demand:
+    """Return the demand without slots that attempts ran in beside their new ones until now."""
+    if not freed & demand.old_slots.keys():
+        return demand
+    kept = {key: slot for key, slot in demand.old_slots.items() if key not in freed}
+    return replace(demand, old_slots=kept)
+
+
 def _shed(
     state: Admission, demand: Demand, at: At, *, freed: frozenset[tuple[str, int]] = frozenset()
 ) -> Admission:
@@ -151,9 +168,9 @@ def _shed(
         if slot is None or key in demand.busy:
             continue
         node = state.nodes.get(slot.node)
-        is_reachable = node is not None and node.phase in nodes.KEEPS_SLOTS
+        keeps = node is not None and nodes.keeps_slots(node, demand.job)
         is_wanted = grants.wants(demand, *key) if freed else key in wanted
-        if is_wanted and (is_reachable or not freed):
+        if is_wanted and keeps:
             continue
         del kept[key]
         if slot.first_port:
@@ -164,7 +181,8 @@ def _shed(
         for role, want in demand.leaving.items()
         if role not in demand.roles and any(one == role for one, _ in kept)
     }
-    demand = replace(demand, held=kept, leaving=leaving)
+    moving = demand.moving & kept.keys() if demand.moving else demand.moving
+    demand = replace(demand, held=kept, leaving=leaving, moving=moving)
     if demand.phase is DemandPhase.RELEASING:
         return _with_demand(state, demand) if kept else _without_demand(state, demand.job)
     phase = DemandPhase.GRANTED if is_satisfied(demand) else DemandPhase.WAITING
@@ -178,7 +196,8 @@ def _demand_moved(state: Admission, event: ev.DemandMoved, at: At) -> Admission 
     ignored = _checked(demand, event)
     if ignored is not None:
         return ignored
-    return _with_demand(state, replace(demand, priority=event.priority))
+    since_ms = event.since_ms or demand.since_ms
+    return _with_demand(state, replace(demand, priority=event.priority, since_ms=since_ms))
 
 
 def _demand_withdrawn(state: Admission, event: ev.DemandWithdrawn, at: At) -> Admission | Ignore:
@@ -194,7 +213,9 @@ def _demand_withdrawn(state: Admission, event: ev.DemandWithdrawn, at: At) -> Ad
         roles={},
         busy=grants.members(event.busy),
         leaving={**demand.leaving, **demand.roles},
+        moving=frozenset(),
     )
+    withdrawn = without_old_slots(withdrawn, withdrawn.old_slots.keys() - withdrawn.busy)
     state, withdrawn = _rest_old_ports(
         state, withdrawn, withdrawn.old_ports.keys() - withdrawn.busy, at
     )
@@ -209,6 +230,7 @@ def _slot_freed(state: Admission, event: ev.SlotFreed, at: At) -> Admission | Ig
         return ignored
     freed = grants.members(event.spans)
     state, demand = _rest_old_ports(state, demand, freed, at)
+    demand = without_old_slots(demand, freed)
     if event.is_reused or all(_keeps_slot(state, demand, key) for key in freed):
         # Its replica is likely to run there again: it counts as busy until the job says otherwise.
         return state if demand is state.demands[event.job] else _with_demand(state, demand)
@@ -221,8 +243,8 @@ def _keeps_slot(state: Admission, demand: Demand, key: tuple[str, int]) -> bool:
     if slot is None or demand.phase is DemandPhase.RELEASING:
         return False
     node = state.nodes.get(slot.node)
-    is_reachable = node is not None and node.phase in nodes.KEEPS_SLOTS
-    return is_reachable and grants.wants(demand, *key)
+    keeps = node is not None and nodes.keeps_slots(node, demand.job)
+    return keeps and grants.wants(demand, *key)
 
 
 def _capacity_changed(state: Admission, event: ev.CapacityChanged, at: At) -> Admission:
@@ -237,6 +259,7 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
     if (ignored := _checked(demand, event)) is not None:
         return ignored
     held = dict(demand.held)
+    old_slots = dict(demand.old_slots)
     for place in event.places:
         count = demand.roles[place.role].port_count
         for offset in range(place.count):
@@ -245,14 +268,24 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
             if old is not None:
                 key = (place.role, place.first + offset)
                 state, demand = _without_ports(state, demand, key, old, at)
+                if old.node != place.node and key in demand.busy:
+                    old_slots.setdefault(key, old)
             held[place.role, place.first + offset] = Held(place.node, port, event.generation, count)
     placed = {
         (place.role, index)
         for place in event.places
         for index in range(place.first, place.first + place.count)
     }
-    busy = demand.busy | placed
-    return _with_demand(state, replace(demand, held=held, busy=busy, phase=DemandPhase.GRANTED))
+    demand = replace(
+        demand,
+        held=held,
+        old_slots=old_slots,
+        busy=demand.busy | placed,
+        moving=demand.moving - placed if placed else frozenset(),
+    )
+    phase = DemandPhase.GRANTED if is_satisfied(demand) else DemandPhase.WAITING
+    ends_ms = bound_of(demand, at.at_ms)
+    return _with_demand(state, replace(demand, phase=phase, granted_ms=at.at_ms, ends_ms=ends_ms))
 
 
 def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admission | Ignore:
@@ -265,6 +298,9 @@ def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admiss
         roles={},
         busy=frozenset(demand.held),
         leaving={**demand.leaving, **demand.roles},
+        moving=frozenset(),
+        evicted_for=event.by_job,
+        evicted_text=event.message,
     )
     return _with_demand(state, evicted)
 
@@ -272,7 +308,8 @@ def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admiss
 def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Admission | Ignore:
     demand = state.demands.get(event.job)
     key = (event.role, event.index)
-    slot = demand.held.get(key) if demand is not None else None
+    moved_from = demand.old_slots.get(key) if demand is not None else None
+    slot = moved_from or (demand.held.get(key) if demand is not None else None)
     if demand is None or slot is None:
         return Ignore("already so")
     want = demand.roles.get(event.role) or demand.leaving[event.role]
@@ -281,8 +318,9 @@ def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Ad
     )
     if key in demand.old_ports:
         # The attempt began before its slot got these ports: it holds others.
-        until_ms = at.at_ms + PORT_REST_MS
-        state = nodes.rest_ports(state, slot.node, ports, until_ms=until_ms)
+        if moved_from is None:
+            until_ms = at.at_ms + PORT_REST_MS
+            state = nodes.rest_ports(state, slot.node, ports, until_ms=until_ms)
         ports = tuple(port for _, port in demand.old_ports[key])
         kept = {one: old for one, old in demand.old_ports.items() if one != key}
         demand = replace(demand, old_ports=kept)
@@ -297,8 +335,11 @@ def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Ad
         gpu=want.gpu,
         ports=ports,
     )
-    held = {one: place for one, place in demand.held.items() if one != key}
+    held = demand.held
+    if moved_from is None:
+        held = {one: place for one, place in held.items() if one != key}
     state = replace(state, quarantined=(*state.quarantined, taken))
+    demand = without_old_slots(demand, {key})
     return _shed(state, replace(demand, held=held, busy=demand.busy - {key}), at)
 
 
@@ -320,14 +361,15 @@ def _job_noted(state: Admission, event: ev.JobNoted, at: At) -> Admission:
     if event.key:
         keys[event.namespace, event.key] = KeyUse(event.job, event.spec_digest, at.at_ms)
     names = {**state.names, (event.namespace, event.name): event.job}
-    return replace(state, names=names, keys=keys)
+    return dependencies.waits_after(replace(state, names=names, keys=keys), event)
 
 
 def _job_ended(state: Admission, event: ev.JobEnded, at: At) -> Admission | Ignore:
     names = {key: uid for key, uid in state.names.items() if uid != event.job}
     if len(names) == len(state.names):
         return Ignore("already so")
-    return replace(state, names=names)
+    state = dependencies.without_ended(replace(state, names=names), event)
+    return nodes.forget_job(state, event.job)
 
 
 def _job_forgotten(state: Admission, event: ev.JobForgotten, at: At) -> Admission:
@@ -375,41 +417,16 @@ _APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
     ev.MachineUnwedged: _machine_unwedged,
     TimePassed: _time_passed,
     **nodes.APPLIERS,
+    **queues.APPLIERS,
 }
 
 
 def in_order(state: Admission) -> tuple[Demand, ...]:
     """Return the demands that wait: by priority, then by age, then by uid."""
-    waiting = (one for one in state.demands.values() if one.phase is DemandPhase.WAITING)
-    return tuple(sorted(waiting, key=lambda one: (-one.priority, one.since_ms, one.job)))
+    return tuple(usage.waiting_in(state))
 
 
-def settle(state: Admission, at_ms: int) -> ev.AdmissionEvent | None:
-    """Return the first demand that fits now, as DemandFitted.
-
-    A later demand may pass the first one only when it takes nothing that the first lacks. A demand
-    that the nodes known now could not hold even when empty delays nobody.
-    """
-    blocked: set[str] = set()
-    for demand in in_order(state):
-        if demand.job in state.wedged:
-            continue
-        if blocked & _takes(demand):
-            continue
-        places = fit(state, demand, at_ms=at_ms)
-        if places is not None:
-            return ev.DemandFitted(demand.job, places, demand.generation)
-        if not unfit_sentence(state, demand.roles.values()):
-            blocked |= _takes(demand)
-    return None
-
-
-def _takes(demand: Demand) -> set[str]:
-    """Return the names of what a demand takes any of; ports count, there may be too few."""
-    total = total_of(demand.roles.values())
-    return {name for name in total.__struct_fields__ if getattr(total, name)}
-
-
+settle = choosing.settle
 consequences = grants.consequences
 
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from primusd.job.events import Place
 from primusd.job.ids import Span
+from primusd.job.spec import Placement
 
 
 class _Event(Struct, frozen=True, array_like=True, tag=True):
@@ -25,6 +26,7 @@ class RoleDemand(Struct, frozen=True, array_like=True):
     generation: int = 0
     """Ports of an older one are allotted anew; a role that runs on while another restarts keeps
     its own. 0: the demand's."""
+    placement: Placement = Placement()
 
 
 class DemandRaised(_Event, frozen=True):
@@ -45,6 +47,18 @@ class DemandRaised(_Event, frozen=True):
     when they are not wanted any more; a slot neither wanted nor busy is free at once."""
     lacking: tuple[Span, ...] = ()
     """Replicas that know of no slot: they hear of the one they hold, if they hold one."""
+    runs_for_ms: int = 0
+    """At most so long after its first admission it holds nothing any more; 0 no bound."""
+    ends_ms: int = 0
+    """Once admitted: journal time by which it holds nothing any more; 0 no bound."""
+    since_ms: int = 0
+    """Its age, when it was in the queue before and was preempted; 0 from now on."""
+    is_preemptible: bool = True
+    """May be stopped for a job of higher priority, where its queue allows it."""
+    spared: tuple[str, ...] = ()
+    """Jobs that it was stopped for already: not again for these."""
+    moving: tuple[Span, ...] = ()
+    """Replicas whose node is being emptied: they keep their slot until they get one elsewhere."""
 
 
 class DemandMoved(_Event, frozen=True):
@@ -52,6 +66,8 @@ class DemandMoved(_Event, frozen=True):
 
     job: str
     priority: int
+    since_ms: int = 0
+    """Its new age; 0 as it was."""
 
 
 class DemandWithdrawn(_Event, frozen=True):
@@ -137,6 +153,8 @@ class DrainRequested(_Event, frozen=True):
     """What runs on the node moves elsewhere."""
 
     node: str
+    is_now: bool = False
+    """All at once, also what has no place elsewhere yet."""
 
 
 class ForgiveRequested(_Event, frozen=True):
@@ -145,10 +163,52 @@ class ForgiveRequested(_Event, frozen=True):
     node: str
 
 
+class NodeExclusionRequested(_Event, frozen=True):
+    """A node is left out for a while: by a person, or by a `failure` rule of a job."""
+
+    node: str
+    for_ms: int
+    job: str = ""
+    """Uid of the only job that is kept off it; "" it is left out for all."""
+    reason: str = ""
+
+
+class NodeLoadMeasured(_Event, frozen=True):
+    """What is used on a node beyond what slots reserve there has changed by a step."""
+
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+
+
 class CapacityChanged(_Event, frozen=True):
     """What a node has changed; a consequence inside admission is settled at once."""
 
     node: str
+
+
+class QueueDeclared(_Event, frozen=True):
+    """The configuration file has this queue, or has it otherwise than before."""
+
+    queue: str
+    quota: Mapping[str, int] = {}
+    """`cpuMilli`, `memoryBytes`, `gpu`; one that is absent is not limited."""
+    preemption: str = "never"
+
+
+class QueueSet(_Event, frozen=True):
+    """A person set up a queue: all of its settings, from now on in place of the file's."""
+
+    queue: str
+    quota: Mapping[str, int] = {}
+    preemption: str = "never"
+    is_open: bool = True
+
+
+class QueueDropped(_Event, frozen=True):
+    """The file has this queue no more, and nobody set it up by hand."""
+
+    queue: str
 
 
 # Facts without a phase.
@@ -162,12 +222,16 @@ class JobNoted(_Event, frozen=True):
     name: str
     key: str
     spec_digest: str
+    after: tuple[str, ...] = ()
+    """Uids of the jobs that must have Succeeded before it may start."""
 
 
 class JobEnded(_Event, frozen=True):
-    """A job reached a final phase: its name is free."""
+    """A job reached a final phase: its name is free, and jobs may have waited for it."""
 
     job: str
+    as_phase: str = ""
+    """"" in journals from before jobs could wait for another."""
 
 
 class JobForgotten(_Event, frozen=True):
@@ -213,6 +277,8 @@ class DemandEvicted(_Event, frozen=True):
 
     job: str
     message: str
+    by_job: str = ""
+    """Uid of the one that gets the room."""
 
 
 class DemandReleased(_Event, frozen=True):
@@ -242,7 +308,12 @@ AdmissionEvent = (
     | UncordonRequested
     | DrainRequested
     | ForgiveRequested
+    | NodeExclusionRequested
+    | NodeLoadMeasured
     | CapacityChanged
+    | QueueDeclared
+    | QueueSet
+    | QueueDropped
     | JobNoted
     | JobEnded
     | JobForgotten

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from primusd.job.admission_events import RoleDemand
 from primusd.job.phases import DemandPhase, NodePhase
+from primusd.job.scoring import Load
 
 
 class Held(Struct, frozen=True, array_like=True):
@@ -37,6 +38,22 @@ class Demand(Struct, frozen=True, array_like=True):
     """Roles not asked for any more, while slots of theirs are held: what those take."""
     old_ports: Mapping[tuple[str, int], tuple[tuple[str, int], ...]] = {}
     """(role, index) to the (node, port) that its attempt still uses while its slot has others."""
+    runs_for_ms: int = 0
+    """At most so long after its first admission it holds nothing any more; 0 no bound."""
+    ends_ms: int = 0
+    """Once admitted: journal time by which it holds nothing any more; 0 no bound."""
+    granted_ms: int = 0
+    """When it last got all that it asks for; 0 not yet."""
+    is_preemptible: bool = True
+    spared: tuple[str, ...] = ()
+    """Jobs that it was stopped for already: not again for these."""
+    evicted_for: str = ""
+    """Uid of the job that gets its room; "" it was not preempted."""
+    evicted_text: str = ""
+    moving: frozenset[tuple[str, int]] = frozenset()
+    """(role, index) of replicas that are to get a slot elsewhere and keep theirs until then."""
+    old_slots: Mapping[tuple[str, int], Held] = {}
+    """(role, index) to the slot that its attempt still runs in while the replica has another."""
 
 
 class Quarantined(Struct, frozen=True, array_like=True):
@@ -86,6 +103,16 @@ class Node(Struct, frozen=True, array_like=True):
     is_cordoned: bool = False
     """Remembered while Away."""
     changed_revision: int = 0
+    load: Load = Load()
+    """As last recorded: beyond what slots reserve."""
+    draining_ms: int = 0
+    """Since when what runs there moves elsewhere; 0 it does not."""
+    drains_now: bool = False
+    """Without waiting for a place elsewhere."""
+    shunned: Mapping[str, int] = {}
+    """Uid of a job that does not go there to the journal time until which."""
+    excluded_text: str = ""
+    """Why it is Excluded, where a person or a rule said so."""
 
 
 class Tombstone(Struct, frozen=True, array_like=True):
@@ -101,6 +128,21 @@ class KeyUse(Struct, frozen=True, array_like=True):
     job: str
     spec_digest: str
     at_ms: int
+
+
+class QueueState(Struct, frozen=True, array_like=True):
+    """A queue as it is in force."""
+
+    name: str
+    quota: Mapping[str, int] = {}
+    """`cpuMilli`, `memoryBytes`, `gpu`; one that is absent is not limited."""
+    preemption: str = "never"
+    """`never` or `lowerPriority`."""
+    is_open: bool = True
+    """Takes new jobs; what it has goes on either way."""
+    is_set: bool = False
+    """By a person: the file's values do not count any more."""
+    changed_revision: int = 0
 
 
 class Admission(Struct, frozen=True, array_like=True):
@@ -119,3 +161,7 @@ class Admission(Struct, frozen=True, array_like=True):
     wedged: Mapping[str, str] = {}
     """Machine to what is known of the bug."""
     changed_revision: int = 0
+    queues: Mapping[str, QueueState] = {}
+    """By name; a queue that is not named here has no limit."""
+    after: Mapping[str, tuple[str, ...]] = {}
+    """Uid of a job to those of live jobs that must have Succeeded before it may start."""

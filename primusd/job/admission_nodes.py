@@ -12,6 +12,7 @@ from primusd.job import admission_events as ev
 from primusd.job.admission_model import Admission, Fault, Node
 from primusd.job.machine import At, Ignore
 from primusd.job.phases import NodePhase
+from primusd.job.scoring import Load
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 
 FAULT_WINDOW_MS = 3_600_000
@@ -21,18 +22,20 @@ SAME_FAULT_MS = 60_000
 EXCLUSION_MS = 30 * 60_000
 EXCLUSION_MAX_MS = 6 * 3_600_000
 
-KEEPS_SLOTS = frozenset({NodePhase.READY, NodePhase.EXCLUDED, NodePhase.CORDONED})
-"""A replica may run again in its slot there; on a node that is away it may not."""
+KEEPS_SLOTS = frozenset({NodePhase.READY, NodePhase.CORDONED})
+"""A replica may run again in its slot there; on a node that is away or excluded it may not."""
 
 NODE_TABLE = parse_table("""
                    | Ready         | Excluded   | Cordoned | Away
 NodeSeen           | =             | =          | =        | Ready, Excluded or Cordoned
 NodeWentAway       | Away          | Away       | Away     | · r
 NodeFaultCounted   | = or Excluded | =          | =        | =
+NodeLoadMeasured   | =             | =          | =        | · o
 CordonRequested    | Cordoned      | Cordoned   | · a      | =
 DrainRequested     | Cordoned      | Cordoned   | =        | =
-UncordonRequested  | · a           | · a        | Ready    | =
+UncordonRequested  | · a           | · a        | Ready or Excluded | =
 ForgiveRequested   | =             | Ready      | =        | =
+NodeExclusionRequested | = or Excluded | =      | =        | =
 TimePassed         | =             | = or Ready | =        | · o
 """)
 
@@ -91,26 +94,44 @@ def _node_seen(state: Admission, event: ev.NodeSeen, at: At) -> Admission | Igno
         changed_revision=at.revision,
     )
     if old is not None:
-        node = replace(
-            node,
-            phase=old.phase,
-            faults=old.faults,
-            excluded_until_ms=old.excluded_until_ms,
-            exclusions=old.exclusions,
-            resting_ports=old.resting_ports,
-            is_cordoned=old.is_cordoned,
-        )
+        node = replace(node, **{field: getattr(old, field) for field in _KEPT_OVER_A_HELLO})
         node = _moved(node, _phase_when_present(node, at), at)
         if replace(node, changed_revision=old.changed_revision) == old:
             return Ignore("already so")
     return _with(state, node)
 
 
+_KEPT_OVER_A_HELLO = (
+    "phase",
+    "faults",
+    "excluded_until_ms",
+    "exclusions",
+    "resting_ports",
+    "is_cordoned",
+    "load",
+    "draining_ms",
+    "drains_now",
+    "shunned",
+    "excluded_text",
+)
+
+
+def keeps_slots(node: Node, job: str) -> bool:
+    """Return whether a replica of a job may run again in its slot on a node."""
+    is_emptied = bool(node.draining_ms) or job in node.shunned
+    return node.phase in KEEPS_SLOTS and not is_emptied
+
+
+def takes_new(node: Node, job: str) -> bool:
+    """Return whether a node takes replicas of a job that do not run there yet."""
+    return node.phase is NodePhase.READY and job not in node.shunned
+
+
 def _node_went_away(state: Admission, event: ev.NodeWentAway, at: At) -> Admission | Ignore:
     node = _node(state, event.node, event)
     if isinstance(node, Ignore):
         return node
-    return _with(state, _moved(node, NodePhase.AWAY, at))
+    return _with(state, replace(_moved(node, NodePhase.AWAY, at), load=Load()))
 
 
 def _node_fault_counted(state: Admission, event: ev.NodeFaultCounted, at: At) -> Admission | Ignore:
@@ -145,14 +166,62 @@ def _may_exclude_one_more(state: Admission) -> bool:
     return 3 * (excluded + 1) <= len(state.nodes)
 
 
-def _cordon_requested(
-    state: Admission, event: ev.CordonRequested | ev.DrainRequested, at: At
-) -> Admission | Ignore:
+def _node_load_measured(state: Admission, event: ev.NodeLoadMeasured, at: At) -> Admission | Ignore:
     node = _node(state, event.node, event)
     if isinstance(node, Ignore):
         return node
+    load = Load(event.cpu_milli, event.memory_bytes)
+    if node.load == load:
+        return Ignore("already so")
+    return _with(state, replace(node, load=load, changed_revision=at.revision))
+
+
+def _node_exclusion_requested(
+    state: Admission, event: ev.NodeExclusionRequested, at: At
+) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    assert isinstance(node, Node), "the table ignores it nowhere"
+    until_ms = at.at_ms + event.for_ms
+    if event.job:
+        return _shunned(state, node, event.job, until_ms, at)
+    phase = NodePhase.EXCLUDED if node.phase is NodePhase.READY else node.phase
+    excluded = replace(
+        _moved(node, phase, at), excluded_until_ms=until_ms, excluded_text=event.reason
+    )
+    return _with(state, excluded)
+
+
+def _shunned(state: Admission, node: Node, job: str, until_ms: int, at: At) -> Admission | Ignore:
+    """Keep a job off a node; of a job's rules never off more than half of the nodes."""
+    others = sum(job in one.shunned for one in state.nodes.values() if one is not node)
+    if 2 * (others + 1) > len(state.nodes):
+        return Ignore("no longer wanted")
+    shunned = {**node.shunned, job: max(until_ms, node.shunned.get(job, 0))}
+    return _with(state, replace(node, shunned=shunned, changed_revision=at.revision))
+
+
+def _cordon_requested(state: Admission, event: ev.CordonRequested, at: At) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    return _with(state, _cordoned(node, at))
+
+
+def _cordoned(node: Node, at: At) -> Node:
     phase = node.phase if node.phase is NodePhase.AWAY else NodePhase.CORDONED
-    return _with(state, replace(_moved(node, phase, at), is_cordoned=True))
+    return replace(_moved(node, phase, at), is_cordoned=True)
+
+
+def _drain_requested(state: Admission, event: ev.DrainRequested, at: At) -> Admission | Ignore:
+    node = _node(state, event.node, event)
+    if isinstance(node, Ignore):
+        return node
+    if node.draining_ms and (node.drains_now or not event.is_now):
+        return Ignore("already so")
+    drained = replace(
+        _cordoned(node, at), draining_ms=node.draining_ms or at.at_ms, drains_now=event.is_now
+    )
+    return _with(state, drained)
 
 
 def _uncordon_requested(
@@ -161,8 +230,9 @@ def _uncordon_requested(
     node = _node(state, event.node, event)
     if isinstance(node, Ignore):
         return node
-    phase = node.phase if node.phase is NodePhase.AWAY else NodePhase.READY
-    return _with(state, replace(_moved(node, phase, at), is_cordoned=False))
+    opened = replace(node, is_cordoned=False, draining_ms=0, drains_now=False)
+    phase = node.phase if node.phase is NodePhase.AWAY else _phase_when_present(opened, at)
+    return _with(state, _moved(opened, phase, at))
 
 
 def _forgive_requested(state: Admission, event: ev.ForgiveRequested, at: At) -> Admission | Ignore:
@@ -170,7 +240,14 @@ def _forgive_requested(state: Admission, event: ev.ForgiveRequested, at: At) -> 
     if isinstance(node, Ignore):
         return node
     phase = NodePhase.READY if node.phase is NodePhase.EXCLUDED else node.phase
-    forgiven = replace(_moved(node, phase, at), faults=(), excluded_until_ms=0, exclusions=0)
+    forgiven = replace(
+        _moved(node, phase, at),
+        faults=(),
+        excluded_until_ms=0,
+        exclusions=0,
+        shunned={},
+        excluded_text="",
+    )
     return _with(state, forgiven)
 
 
@@ -179,9 +256,11 @@ APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
     ev.NodeWentAway: _node_went_away,
     ev.NodeFaultCounted: _node_fault_counted,
     ev.CordonRequested: _cordon_requested,
-    ev.DrainRequested: _cordon_requested,
+    ev.DrainRequested: _drain_requested,
     ev.UncordonRequested: _uncordon_requested,
     ev.ForgiveRequested: _forgive_requested,
+    ev.NodeExclusionRequested: _node_exclusion_requested,
+    ev.NodeLoadMeasured: _node_load_measured,
 }
 
 
@@ -196,9 +275,23 @@ def _later(node: Node, at: At) -> Node:
     later = (
         node if len(resting) == len(node.resting_ports) else replace(node, resting_ports=resting)
     )
+    shunned = {job: ms for job, ms in node.shunned.items() if ms > at.at_ms}
+    if len(shunned) != len(node.shunned):
+        later = replace(later, shunned=shunned, changed_revision=at.revision)
     if later.phase is NodePhase.EXCLUDED and later.excluded_until_ms <= at.at_ms:
-        return _moved(later, NodePhase.READY, at)
+        return replace(_moved(later, NodePhase.READY, at), excluded_text="")
     return later
+
+
+def forget_job(state: Admission, job: str) -> Admission:
+    """Return admission without what nodes remember of a job that is over."""
+    if not any(job in node.shunned for node in state.nodes.values()):
+        return state
+    nodes = {
+        name: replace(node, shunned={key: ms for key, ms in node.shunned.items() if key != job})
+        for name, node in state.nodes.items()
+    }
+    return replace(state, nodes=nodes)
 
 
 def rest_ports(state: Admission, name: str, ports: tuple[int, ...], *, until_ms: int) -> Admission:
@@ -218,4 +311,6 @@ def deadlines(state: Admission, *, is_waited_for: bool) -> list[int]:
             found.append(node.excluded_until_ms)
         if node.resting_ports and is_waited_for:
             found.append(min(node.resting_ports.values()))
+        if node.shunned:
+            found.append(min(node.shunned.values()))
     return found

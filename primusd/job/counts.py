@@ -107,6 +107,8 @@ class RoleRules(Struct, frozen=True):
     streams: tuple[str, ...]
     slot_floor: int
     """A slot of an older generation is none: its ports are stale. Without ports any will do."""
+    restarts_hung: bool = False
+    """`hang.action` is restart."""
 
 
 _known_rules: OrderedDict[tuple[int, str, int, int], tuple[JobSpec, RoleRules]] = OrderedDict()
@@ -141,24 +143,45 @@ def _make_rules(job: Job, role: RoleState) -> RoleRules:
         spec.ready_timeout_ms,
         spec.replace_after_ms,
         tuple(stream_of(role.name, reading) for reading in of_role.data),
-        role.generation if of_role.ports else 1,
+        port_generation(job, role),
+        spec.hang.action == "restart",
     )
+
+
+def port_generation(job: Job, role: RoleState) -> int:
+    """Return the oldest generation whose ports are good for a role's next attempts."""
+    spec = job.spec.roles[role.name]
+    return role.generation if spec.ports and not spec.restart.keep_ports else 1
 
 
 def is_gone_for_sure(attempt: Attempt) -> bool:
     """Return whether nothing of the attempt runs any more, and that is known."""
     return attempt.phase is AttemptPhase.GONE and (
-        not attempt.is_quarantined or attempt.was_kill_delivered
+        not attempt.is_quarantined or attempt.was_kill_delivered or not attempt.registered_ms
     )
 
 
 def has_retry(outcome: Outcome, rules: RoleRules) -> bool:
     """Return whether a charged end leaves another try within the budget."""
-    if outcome.is_permanent:
+    if outcome.is_permanent or outcome.action == "giveUp":
         return False
+    if outcome.budget is Budget.NONE:
+        return outcome.action == "restart"
     if outcome.budget is Budget.APPLICATION:
         return outcome.charged <= rules.application
     return outcome.charged <= rules.infrastructure
+
+
+def is_completion(outcome: Outcome) -> bool:
+    """Return whether an end is one that needs no other: by itself, or by a rule's word."""
+    if outcome.action:
+        return outcome.action == "complete"
+    return outcome.cause is Cause.COMPLETED
+
+
+def is_failure(outcome: Outcome) -> bool:
+    """Return whether an end was charged, or leads on without being charged."""
+    return bool(outcome.charged or outcome.is_permanent or outcome.action == "restart")
 
 
 def not_gone_of(replica: Replica) -> int:
@@ -239,9 +262,9 @@ def _count_ended(
         is_gone = False
     if attempt.generation < rules.generation or replica.is_recalled:
         return
-    if outcome.cause is Cause.COMPLETED:
+    if is_completion(outcome):
         is_for_good = True
-    elif not outcome.charged and not outcome.is_permanent:
+    elif not is_failure(outcome):
         return
     elif has_retry(outcome, rules):
         found.append(Count.RESTARTER)
@@ -305,6 +328,8 @@ def due_of(replica: Replica, rules: RoleRules) -> int:
             return attempt.registered_ms + rules.ready_ms
         case AttemptPhase.STARTING:
             return attempt.phase_since_ms + START_MS
+        case AttemptPhase.RUNNING:
+            return attempt.hung_ms if rules.restarts_hung else 0
         case AttemptPhase.ENDED | AttemptPhase.GONE:
             return _replaced_at(replica, attempt, rules)
         case _:

@@ -53,6 +53,8 @@ class RetryDecided(JobMachineEvent, frozen=True):
     """What was charged; NONE when it was charged with the outcome of another."""
     failures: int = 0
     """Consecutive ones of the replica, this one counted."""
+    memory_bytes: int = 0
+    """What the next attempt asks for; 0 the same as before."""
 
 
 class RetriesExhausted(JobMachineEvent, frozen=True):
@@ -91,6 +93,8 @@ class RoleRestarted(JobMachineEvent, frozen=True):
     budget: Budget
     failures: int = 0
     """Consecutive ones of the role, this one counted."""
+    memory_bytes: int = 0
+    """What the next attempts of that role ask for; 0 the same as before."""
 
 
 class JobRestarted(JobMachineEvent, frozen=True):
@@ -101,6 +105,8 @@ class JobRestarted(JobMachineEvent, frozen=True):
     budget: Budget
     failures: int = 0
     """Consecutive ones of the role, this one counted."""
+    memory_bytes: int = 0
+    """What the next attempts of that role ask for; 0 the same as before."""
 
 
 class GateReached(JobMachineEvent, frozen=True):
@@ -121,6 +127,12 @@ class FellBelowMinimum(JobMachineEvent, frozen=True):
 
     role: str
     present: int
+
+
+class MovesDecided(JobMachineEvent, frozen=True):
+    """These replicas are on the way off a node that is being emptied: all that are now."""
+
+    spans: tuple[Span, ...]
 
 
 class LimitNeared(JobMachineEvent, frozen=True):

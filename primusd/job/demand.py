@@ -14,6 +14,7 @@ from primusd.job.admission_events import (
 )
 from primusd.job.chunks import is_named, mask_spans
 from primusd.job.counts import not_gone_of, rules_of
+from primusd.job.draining import asked
 from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import Proposed
 from primusd.job.model import Attempt, Job, RoleState, find_replica
@@ -22,6 +23,9 @@ from primusd.job.scheduling import drains
 
 ADMISSION = ""
 """Key of the admission machine, as in `records.py`, which this layer may not import."""
+
+STOPPED_AFTER_MS = 100_000
+"""After the grace: 40 s until a stop has failed, 60 s until a release has (`duties.py`)."""
 
 
 def demand_of(job: Job) -> DemandRaised | None:
@@ -43,7 +47,31 @@ def demand_of(job: Job) -> DemandRaised | None:
         ports_taken=job.ports_taken,
         busy=_busy(job),
         lacking=_lacking(job),
+        moving=asked(job),
+        runs_for_ms=_runs_for_ms(job),
+        ends_ms=_ends_ms(job),
+        since_ms=job.aged_ms,
+        is_preemptible=spec.preemptible,
+        spared=job.spared,
     )
+
+
+def _runs_for_ms(job: Job) -> int:
+    """Return how long after its first admission the job surely holds nothing; 0 no bound."""
+    spec = job.spec
+    if not spec.deadline_ms:
+        return 0
+    stop_ms = max(role.stop.grace_ms for role in spec.roles.values())
+    drain_ms = max(role.drain_ms for role in spec.roles.values())
+    return spec.deadline_ms + drain_ms + stop_ms + STOPPED_AFTER_MS
+
+
+def _ends_ms(job: Job) -> int:
+    """Return when the job surely holds nothing any more; 0 not admitted yet, or no bound."""
+    runs_for_ms = _runs_for_ms(job)
+    if not runs_for_ms or not job.first_admitted_ms:
+        return 0
+    return job.first_admitted_ms + job.suspended_ms + runs_for_ms
 
 
 def has_demand(job: Job) -> bool:
@@ -67,6 +95,7 @@ def _role_demand(job: Job, role: RoleState) -> RoleDemand:
         spec.resources.gpu,
         len(spec.ports),
         role.generation,
+        placement=spec.placement,
     )
 
 
@@ -111,6 +140,7 @@ def _is_same_demand(before: Job, after: Job) -> bool:
         has_demand(before) == has_demand(after)
         and before.withdrawals == after.withdrawals
         and before.slots_lost == after.slots_lost
+        and before.moving == after.moving
         and before.generation == after.generation
         and before.spec is after.spec
         and len(after.ports_taken) <= len(before.ports_taken)

@@ -5,11 +5,13 @@ from collections import OrderedDict
 from primusd.job.commands import Command, LaunchAttempt, PublishPeers, ReleaseAttempt, StopAttempt
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Chunk, Job
-from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.phases import AttemptPhase, JobPhase, StopReason
 
 BACKSTOP_MS = 10_000
 """After the grace, or after an end, the launcher does what the executor did not."""
 STOP_DEADLINE_MS = 40_000
+AWAY_STOP_DEADLINE_MS = 5_000
+"""Of an attempt that never said hello on a node that does not answer: nobody is there to ask."""
 RELEASE_DEADLINE_MS = 60_000
 CHUNKS_REMEMBERED = 4096
 
@@ -57,9 +59,9 @@ def _of_attempt(name: AttemptId, attempt: Attempt) -> Command | None:
             graced_ms = attempt.stop.decided_ms + attempt.stop.grace_ms
             # Nobody is there to be graceful before the executor said hello.
             chance_ms = BACKSTOP_MS if attempt.registered_ms else 0
-            return StopAttempt(
-                name, attempt.node, graced_ms + chance_ms, graced_ms + STOP_DEADLINE_MS
-            )
+            is_away = attempt.stop.reason is StopReason.NODE_AWAY
+            deadline_ms = AWAY_STOP_DEADLINE_MS if is_away else STOP_DEADLINE_MS
+            return StopAttempt(name, attempt.node, graced_ms + chance_ms, graced_ms + deadline_ms)
         case AttemptPhase.ENDED:
             chance_ms = BACKSTOP_MS if attempt.registered_ms else 0
             return ReleaseAttempt(

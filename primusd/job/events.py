@@ -21,6 +21,7 @@ from primusd.job.decisions import (
     JobMachineEvent,
     JobRestarted,
     LimitNeared,
+    MovesDecided,
     ReplicaRecalled,
     ReplicaRetired,
     ReplicaRevived,
@@ -44,6 +45,7 @@ __all__ = [
     "GateReached",
     "JobRestarted",
     "LimitNeared",
+    "MovesDecided",
     "ReplicaRecalled",
     "ReplicaRetired",
     "ReplicaRevived",
@@ -68,6 +70,8 @@ class JobSubmitted(JobMachineEvent, frozen=True):
     key: str = ""
     """Idempotency-Key; "" none."""
     spec_digest: str = ""
+    after: tuple[str, ...] = ()
+    """Uids of the jobs that its spec names in `after`."""
 
 
 class CancelRequested(JobMachineEvent, frozen=True):
@@ -159,12 +163,36 @@ class JobEvicted(JobMachineEvent, frozen=True):
     """The job was preempted by one of higher priority."""
 
     message: str
+    since_ms: int = 0
+    """Its age in the queue, which it keeps."""
+    by_job: str = ""
+    """Uid of the one that gets its room."""
+
+
+class RoomMade(JobMachineEvent, frozen=True):
+    """Another job is stopped so that this one can start."""
+
+    job: str
+    """Uid of the other."""
+    message: str
 
 
 class NodeDraining(JobMachineEvent, frozen=True):
     """A node is being emptied."""
 
     node: str
+    is_now: bool = False
+    """All at once, also what has no place elsewhere yet."""
+    is_over: bool = False
+    """It is not any more: what has not moved yet stays."""
+
+
+class SlotsStranded(JobMachineEvent, frozen=True):
+    """A node does not take the job's replicas any more: what does not run there goes elsewhere."""
+
+    node: str
+    is_away: bool = False
+    """It does not answer: attempts whose executors never said hello are given up too."""
 
 
 class StreamFinished(JobMachineEvent, frozen=True):
@@ -295,10 +323,11 @@ class TrainerReady(JobMachineEvent, frozen=True):
 
 
 class TrainerHung(JobMachineEvent, frozen=True):
-    """The hang rule holds."""
+    """The hang rule holds, or does no more."""
 
     attempt: AttemptId
     evidence: str
+    """"" it goes on again."""
 
 
 class TrainerExited(JobMachineEvent, frozen=True):
@@ -370,7 +399,9 @@ JobOnlyEvent = (
     | JobAdmitted
     | JobRefused
     | JobEvicted
+    | RoomMade
     | NodeDraining
+    | SlotsStranded
     | StreamFinished
     | StreamFailed
     | StreamReopened
@@ -382,6 +413,7 @@ JobOnlyEvent = (
     | GateReached
     | StartTimedOut
     | FellBelowMinimum
+    | MovesDecided
     | LimitNeared
     | JobRestarted
     | VerdictReached

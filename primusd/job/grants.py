@@ -6,11 +6,21 @@ from msgspec.structs import replace
 
 from primusd.job import admission_events as ev
 from primusd.job.admission_model import Admission, Demand, Held
-from primusd.job.events import JobAdmitted, JobEvicted, NodeDraining, Place, TimePassed
-from primusd.job.fitting import has_good_ports
+from primusd.job.dependencies import name_of, refusals
+from primusd.job.events import (
+    JobAdmitted,
+    JobEvicted,
+    NodeDraining,
+    Place,
+    RoomMade,
+    SlotsStranded,
+    TimePassed,
+)
+from primusd.job.fitting import has_good_ports, missing
 from primusd.job.ids import Span, spans
 from primusd.job.machine import Proposed
 from primusd.job.phases import DemandPhase
+from primusd.job.usage import changed_jobs
 
 
 def consequences(
@@ -18,14 +28,17 @@ def consequences(
 ) -> tuple[Proposed, ...]:
     """Return JobAdmitted for each demand that got something, JobEvicted and NodeDraining."""
     found: list[Proposed] = []
-    for job, demand in after.demands.items():
-        old = before.demands.get(job)
-        if demand is old or demand.phase is DemandPhase.RELEASING:
+    for job in sorted(changed_jobs(before.demands, after.demands)):
+        old, demand = before.demands.get(job), after.demands.get(job)
+        if demand is None:
+            continue
+        if demand.phase is DemandPhase.RELEASING:
+            found += _of_eviction(after, old, demand)
             continue
         withdrawn = _withdrawn(old, demand, event)
         has_asked = isinstance(event, ev.DemandRaised) and event.job == job and event.lacking
         if has_asked or (
-            demand.phase is DemandPhase.GRANTED
+            _holds_what_it_lacked(demand)
             and (old is None or old.phase is not DemandPhase.GRANTED or old.held is not demand.held)
         ):
             places = _places(demand, _known(old, event))
@@ -33,24 +46,71 @@ def consequences(
             places = ()
         if places or withdrawn:
             found.append(Proposed(job, JobAdmitted(places, demand.generation, withdrawn)))
-    if isinstance(event, ev.DemandEvicted):
-        found.append(Proposed(event.job, JobEvicted(event.message)))
-    if isinstance(event, ev.DrainRequested):
-        found += [
-            Proposed(job, NodeDraining(event.node))
-            for job, demand in after.demands.items()
-            if any(slot.node == event.node for slot in demand.held.values())
-        ]
+    found += _of_node(after, event)
+    if isinstance(event, ev.JobEnded):
+        found += refusals(before, event)
     return tuple(found)
+
+
+def _of_eviction(state: Admission, old: Demand | None, demand: Demand) -> list[Proposed]:
+    """Return what a job hears that was preempted just now, and the one that gets its room."""
+    if not demand.evicted_text or (old is not None and old.evicted_text):
+        return []
+    evicted = JobEvicted(demand.evicted_text, demand.since_ms, demand.evicted_for)
+    told = [Proposed(demand.job, evicted)]
+    if demand.evicted_for in state.demands:
+        made = RoomMade(demand.job, f"{name_of(state, demand.job)} is stopped to make room")
+        told.append(Proposed(demand.evicted_for, made))
+    return told
+
+
+def _of_node(after: Admission, event: ev.AdmissionEvent | TimePassed) -> list[Proposed]:
+    """Return what the jobs with slots on a node hear of it."""
+    told: NodeDraining | SlotsStranded
+    match event:
+        case ev.DrainRequested(node, is_now):
+            told = NodeDraining(node, is_now)
+        case ev.UncordonRequested(node):
+            told = NodeDraining(node, is_over=True)
+        case ev.NodeWentAway(node):
+            told = SlotsStranded(node, is_away=True)
+        case ev.NodeExclusionRequested(node):
+            told = SlotsStranded(node)
+        case _:
+            return []
+    only = event.job if isinstance(event, ev.NodeExclusionRequested) else ""
+    return [
+        Proposed(job, told)
+        for job, demand in after.demands.items()
+        if only in ("", job)
+        and demand.phase is not DemandPhase.RELEASING
+        and any(slot.node == node for slot in demand.held.values())
+    ]
+
+
+def _holds_what_it_lacked(demand: Demand) -> bool:
+    """Return whether all that is asked for is held, but for slots to move to."""
+    if demand.phase is DemandPhase.GRANTED:
+        return True
+    return bool(demand.moving) and not any(missing(demand))
+
+
+def moving_of(demand: Demand, named: tuple[Span, ...]) -> frozenset[tuple[str, int]]:
+    """Return those of the replicas named that hold a slot and are wanted."""
+    if not named:
+        return frozenset()
+    return frozenset(key for key in members(named) if key in demand.held and wants(demand, *key))
 
 
 def _withdrawn(
     old: Demand | None, demand: Demand, event: ev.AdmissionEvent | TimePassed
 ) -> tuple[Span, ...]:
     """Return the wanted replicas whose slot went; of a quarantined one the job knows."""
-    if old is None or isinstance(event, ev.SlotQuarantined | ev.DemandRaised):
+    if old is None or isinstance(event, ev.SlotQuarantined):
         return ()
     gone = old.held.keys() - demand.held.keys()
+    if isinstance(event, ev.DemandRaised) and event.job == demand.job:
+        gone -= members(event.lacking)
     return spans((role, index) for role, index in gone if wants(demand, role, index))
 
 

@@ -13,7 +13,7 @@ from primusd.datafeed.events import (
 )
 from primusd.datafeed.protocol import Held
 from primusd.errors import PhaseConflictError
-from primusd.job import completion, demand, failover, limits, replica, reports, scheduling
+from primusd.job import completion, demand, draining, failover, limits, replica, reports, scheduling
 from primusd.job import events as ev
 from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.job.demand import ADMISSION
@@ -86,6 +86,7 @@ def _over(state: Job, at_ms: int) -> ev.AllGone | None:
 
 
 POLICIES: tuple[Callable[[Job, int], ev.JobEvent | None], ...] = (
+    draining.settle,
     scheduling.stop,
     failover.settle,
     completion.settle,
@@ -119,7 +120,9 @@ def consequences(before: Job | None, after: Job | None, event: ev.JobEvent) -> t
 
 def _declared(job: Job, event: ev.JobSubmitted) -> list[Proposed]:
     spec = job.spec
-    noted = JobNoted(job.uid, spec.namespace, spec.name, event.key, event.spec_digest)
+    noted = JobNoted(
+        job.uid, spec.namespace, spec.name, event.key, event.spec_digest, event.after
+    )
     found = [Proposed(ADMISSION, noted)]
     for name, roles in streams_of(spec).items():
         of_stream = spec.data[name.partition("@")[0]]
@@ -177,7 +180,7 @@ def _after_phase(before: Job, after: Job) -> list[Proposed]:
     streams = [stream_key(after, name) for name in after.streams]
     if after.is_final:
         closed = [Proposed(key, StreamClosed()) for key in streams]
-        return [Proposed(ADMISSION, JobEnded(after.uid)), *closed]
+        return [Proposed(ADMISSION, JobEnded(after.uid, str(after.phase))), *closed]
     was_suspended = before.phase is JobPhase.SUSPENDED
     if after.phase is JobPhase.SUSPENDED and not was_suspended:
         return [Proposed(key, PauseRequested(for_suspension=True)) for key in streams]

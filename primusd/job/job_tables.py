@@ -53,8 +53,9 @@ SpecPatched        | =         | =                    | =                    | =
 VerdictRequested   | Stopping  | Stopping             | Stopping             | Stopping     | = (6)    | Stopping  | !
 ForgetRequested    | !         | !                    | !                    | !            | !        | !         | = (7)
 JobAdmitted        | Starting  | =                    | =                    | · w          | · w      | · w       | · w
-JobRefused         | =         | · w                  | · w                  | · w          | · w      | · w       | · w
+JobRefused         | =         | · w                  | · w                  | · w          | · w      | =         | · w
 JobEvicted         | · w       | Stopping             | Stopping             | Stopping (1) | · w      | · w       | · w
+RoomMade           | =         | =                    | =                    | · w          | · w      | · w       | · w
 StreamFinished     | =         | =                    | =                    | =            | =        | =         | · w
 StreamFailed       | =         | =                    | =                    | =            | =        | =         | · w
 StreamReopened     | =         | =                    | =                    | =            | =        | =         | · w
@@ -62,12 +63,14 @@ ReaderSettled      | =         | =                    | =                    | =
 SavepointSealed    | =         | =                    | =                    | =            | =        | =         | · w
 CheckpointNoted    | !         | =                    | =                    | =            | =        | · w       | · w
 NodeDraining       | · n       | =                    | =                    | =            | · w      | · n       | · w
+SlotsStranded      | · n       | =                    | =                    | =            | · w      | · n       | · w
 GroupLeaseLost     | · w       | =                    | =                    | =            | · w      | · w       | · w
 any attempt event  | = (8)     | = (8)                | = (8)                | = (8)        | = (8)    | = (8)     | = (8)
 TimePassed         | =         | =                    | =                    | =            | =        | =         | · w
 GateReached        | !         | Running              | !                    | !            | !        | !         | !
 StartTimedOut      | !         | Stopping             | !                    | !            | !        | !         | !
 FellBelowMinimum   | !         | !                    | Starting             | !            | !        | !         | !
+MovesDecided       | !         | =                    | =                    | !            | !        | !         | !
 LimitNeared        | !         | =                    | =                    | !            | !        | !         | !
 RoleRestarted      | !         | =                    | =                    | !            | !        | !         | !
 JobRestarted       | !         | =                    | Starting             | !            | !        | !         | !

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from primusd.errors import PhaseConflictError, PrimusdError
 from primusd.executor.protocol import Checkpoint
-from primusd.job import chunks, limits
+from primusd.job import chunks, draining, limits
 from primusd.job import events as ev
 from primusd.job.counts import Count, rules_of
 from primusd.job.demand import without_given_ports
@@ -22,6 +22,8 @@ from primusd.job.replica import change_replicas, open_roles, restart_role, with_
 from primusd.job.scheduling import gated_roles
 from primusd.job.spec import streams_of
 
+SPARED_KEPT = 16
+"""So many of the jobs that one was stopped for are remembered."""
 FINAL = frozenset(str(phase) for phase in FINAL_PHASES)
 LIMIT_REASONS = {
     "DeadlineExceeded": StopReason.DEADLINE,
@@ -44,6 +46,7 @@ def submitted(event: ev.JobSubmitted, at: At) -> Job:
         },
         streams={name: StreamSummary() for name in streams_of(event.spec)},
         queued_ms=at.at_ms,
+        after=event.after,
     )
     return recounted(job)
 
@@ -108,7 +111,7 @@ def _cancel_requested(job: Job, event: ev.CancelRequested, at: At) -> Job:
 def _suspend_requested(job: Job, event: ev.SuspendRequested, at: At) -> Job:
     """(2): in Stopping, Queued becomes Suspended; with a verdict it is refused."""
     if job.phase is JobPhase.QUEUED:
-        job = replace(job, not_before_ms=0, withdrawals=job.withdrawals + 1)
+        job = replace(job, not_before_ms=0, withdrawals=job.withdrawals + 1, aged_ms=0)
         return in_phase(job, JobPhase.SUSPENDED, at.at_ms)
     if job.phase is JobPhase.STOPPING:
         if job.then in FINAL:
@@ -227,6 +230,8 @@ def _job_evicted(job: Job, event: ev.JobEvicted, at: At) -> Job:
     if job.phase is JobPhase.DRAINING:
         assert job.verdict is not None, "a job that drains has its verdict"
         then = job.verdict.as_phase
+    spared = (*job.spared, event.by_job)[-SPARED_KEPT:] if event.by_job else job.spared
+    job = replace(job, aged_ms=event.since_ms, spared=spared)
     return stopping(job, then, StopReason.PREEMPTED, event.message, at.at_ms)
 
 
@@ -339,10 +344,14 @@ def _limit_neared(job: Job, event: ev.LimitNeared, at: At) -> Job:
 def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
     job = replace(job, generation=job.generation + 1, groups_lost=(), is_restart_whole=False)
     for name, role in tuple(job.roles.items()):
-        failures = event.failures
-        if event.cause is None or event.cause.role != name:
-            failures = role.failures
-        job = restart_role(job, name, event.not_before_ms, failures)
+        is_cause = event.cause is not None and event.cause.role == name
+        job = restart_role(
+            job,
+            name,
+            event.not_before_ms,
+            event.failures if is_cause else role.failures,
+            memory_bytes=event.memory_bytes if is_cause else 0,
+        )
     return replace(
         in_phase(job, JobPhase.STARTING, at.at_ms),
         start_clock_ms=max(at.at_ms, event.not_before_ms),
@@ -380,7 +389,7 @@ def _all_gone(job: Job, event: ev.AllGone, at: At) -> Job:
     if phase in FINAL_PHASES:
         return replace(_all_retired(job), ended_ms=at.at_ms)
     roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
-    job = replace(job, roles=roles, admitted_ms=0)
+    job = replace(job, roles=roles, admitted_ms=0, draining_nodes={}, moving=(), stranded=())
     job = _not_recalled(_without_slots(job, everybody(job)))
     return replace(job, queued_ms=at.at_ms) if phase is JobPhase.QUEUED else job
 
@@ -438,7 +447,10 @@ APPLIERS: Mapping[type, Callable[[Job, Any, At], Job]] = {  # each takes the eve
     ev.JobAdmitted: _job_admitted,
     ev.JobRefused: _job_refused,
     ev.JobEvicted: _job_evicted,
-    ev.NodeDraining: _told_only,
+    ev.RoomMade: _told_only,
+    ev.NodeDraining: draining.node_draining,
+    ev.SlotsStranded: draining.slots_stranded,
+    ev.MovesDecided: draining.moves_decided,
     ev.StreamFinished: _stream_finished,
     ev.StreamFailed: _stream_failed,
     ev.StreamReopened: _stream_reopened,

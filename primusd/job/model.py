@@ -40,6 +40,12 @@ class Outcome(Struct, frozen=True, array_like=True):
     """Its number among the ends charged to that budget within the time; 0 not charged."""
     is_node_fault: bool = False
     """Counts against the node."""
+    matched: tuple[int, ...] = ()
+    """Positions, among the patterns its executor looked for, of those that it saw."""
+    rule: int = 0
+    """Number of the `failure` rule that decided, from 1; 0 none did."""
+    action: str = ""
+    """Of that rule: `restart`, `fail`, `giveUp` or `complete`; "" none."""
 
 
 class StopState(Struct, frozen=True, array_like=True):
@@ -92,6 +98,12 @@ class Attempt(Struct, frozen=True, array_like=True):
     """When its gate opened; 0 not yet. From then on it stands in the peers document."""
     was_kill_delivered: bool = False
     """Quarantined, but nothing of it runs again: the back end took the kill."""
+    memory_bytes: int = 0
+    """Its limit; 0: as its role's spec says."""
+    hang: str = ""
+    """Evidence that it hangs; "" it does not."""
+    hung_ms: int = 0
+    """Since when; 0 it does not."""
 
 
 class Replica(Struct, frozen=True, array_like=True):
@@ -119,6 +131,10 @@ class Replica(Struct, frozen=True, array_like=True):
     """Journal time from which a new attempt may begin; 0 it cannot. Kept by `job/chunks.py`."""
     marks: int = 0
     """Bit n: it is counted at position n of its chunk's counts. Kept by `job/chunks.py`."""
+    memory_bytes: int = 0
+    """What its slot has; 0: as its role's spec says."""
+    memory_asked_bytes: int = 0
+    """What it asks for after an end by want of memory; 0: as its role's spec says."""
 
     @property
     def newest(self) -> Attempt | None:
@@ -320,6 +336,18 @@ class Job(Struct, frozen=True, array_like=True):
     hours: Hours = Hours()
     warned: tuple[tuple[str, int], ...] = ()
     """Limits that trainers were warned of, each with its `LimitNeared.mark`."""
+    draining_nodes: Mapping[str, bool] = {}
+    """Nodes that are being emptied; True: without waiting for places elsewhere."""
+    moving: tuple[Span, ...] = ()
+    """Replicas on the way off such a node, until they run elsewhere."""
+    stranded: tuple[AttemptId, ...] = ()
+    """Attempts that had not said hello when their node went away."""
+    after: tuple[str, ...] = ()
+    """Uids of the jobs that its spec names in `after`."""
+    aged_ms: int = 0
+    """Its age in the queue since it was preempted; 0 it never was, or left the queue by itself."""
+    spared: tuple[str, ...] = ()
+    """Uids of jobs that it was stopped for: it is not again for these."""
 
     @property
     def is_final(self) -> bool:

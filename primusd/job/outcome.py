@@ -12,16 +12,20 @@ from msgspec import Struct
 from primusd.executor.protocol import Exit
 from primusd.job.model import Outcome, StopState
 from primusd.job.phases import Budget, Cause, StopReason
+from primusd.units import bytes_words
 
 LINE_CHARACTERS_MAX = 240
 COMMAND_CODES = frozenset({126, 127})
 """What a shell answers when a command cannot be run or is not found."""
+SIGKILL = 9
+PEAK_PERCENT = 95
+"""Of the memory limit: killed after so high a peak, where nobody counts, it is taken for want of
+memory."""
 
 CHARGED_STOPS = {
     StopReason.HUNG: Budget.APPLICATION,
     StopReason.NO_REGISTRATION: Budget.INFRASTRUCTURE,
     StopReason.START_TIMEOUT: Budget.INFRASTRUCTURE,
-    StopReason.DRAINED: Budget.INFRASTRUCTURE,
 }
 LONE_STOPS = {
     StopReason.PLACEMENT: Budget.INFRASTRUCTURE,
@@ -45,6 +49,8 @@ class Evidence(Struct, frozen=True):
     is_launch_error_permanent: bool = False
     word: str = ""
     """The launcher's word: `oom`, `nodeLost`, `preempted`, `bootChanged`, `forkFailed:<text>`."""
+    memory_bytes: int = 0
+    """The attempt's limit; 0 none."""
 
 
 def decide(evidence: Evidence, *, at_ms: int) -> Outcome:
@@ -73,9 +79,18 @@ def _stopped(evidence: Evidence) -> Outcome | None:
 
 def _out_of_memory(evidence: Evidence) -> Outcome | None:
     end = evidence.exit
-    if evidence.word == "oom" or (end is not None and end.oom_kills > 0):
+    if evidence.word == "oom" or (
+        end is not None and (end.oom_kills > 0 or _died_full(end, evidence.memory_bytes))
+    ):
         return Outcome(Cause.OUT_OF_MEMORY, Budget.APPLICATION)
     return None
+
+
+def _died_full(end: Exit, limit_bytes: int) -> bool:
+    """Return whether a trainer that nobody counted for was killed with its memory used up."""
+    if end.oom_kills >= 0 or end.signal != SIGKILL or end.stop_seen or not limit_bytes:
+        return False
+    return end.peak_rss_bytes * 100 >= limit_bytes * PEAK_PERCENT
 
 
 def _node_lost(evidence: Evidence) -> Outcome | None:
@@ -177,18 +192,26 @@ def _with_evidence(found: Outcome, evidence: Evidence, *, at_ms: int) -> Outcome
         signal=end.signal,
         stop_reason=found.stop_reason,
         is_permanent=found.is_permanent,
-        oom_kills=end.oom_kills,
+        oom_kills=max(0, end.oom_kills),
         peak_rss_bytes=end.peak_rss_bytes,
         evidence=(
             *_end_words(end, evidence.word),
-            f"oom_kills {end.oom_kills}",
+            *_memory_words(end, evidence.memory_bytes),
             _stop_words(evidence),
         ),
         last_line=last_line(end.last_lines),
         port_taken=found.port_taken,
         at_ms=at_ms,
         is_node_fault=found.is_node_fault,
+        matched=end.matched,
     )
+
+
+def _memory_words(end: Exit, limit_bytes: int) -> tuple[str, ...]:
+    if end.oom_kills >= 0:
+        return (f"oom_kills {end.oom_kills}",)
+    of = f" of {bytes_words(limit_bytes)}" if limit_bytes else ""
+    return ("nobody counts oom_kills here", f"peak memory {bytes_words(end.peak_rss_bytes)}{of}")
 
 
 def _end_words(end: Exit, word: str) -> tuple[str, ...]:
@@ -248,6 +271,8 @@ def how_it_ended(outcome: Outcome) -> str:
     """Return how an attempt ended, as a part of a sentence: `crashed with code 1`."""
     if outcome.port_taken:
         return f"found its port {outcome.port_taken} taken by a stranger"
+    if outcome.cause is Cause.OUT_OF_MEMORY and outcome.peak_rss_bytes:
+        return f"ran out of memory at a peak of {bytes_words(outcome.peak_rss_bytes)}"
     if outcome.cause is not Cause.CRASHED:
         first = outcome.evidence[0] if outcome.evidence else "no evidence"
         if outcome.cause is Cause.START_FAILED and outcome.last_line:

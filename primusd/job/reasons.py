@@ -13,7 +13,8 @@ WAITING: Mapping[str, str] = {
     "WaitingForQuota": "Its queue may not use more than it does.",
     "WaitingForNode": "No node is ready that could ever hold it, or it is not known whether "
     "something of it still runs on one that does not answer.",
-    "WaitingForPlacement": "Its launcher has not placed all of it yet.",
+    "WaitingForPlacement": "No node that its placement rules allow has room, or its launcher has "
+    "not placed all of it yet.",
     "WaitingForImage": "An image is being fetched.",
     "WaitingForRegistration": "Executors were started and have not said hello.",
     "WaitingForReady": "Files are being fetched and ports bound, or a trainer is not ready.",
@@ -46,6 +47,7 @@ RESTARTED: Mapping[str, str] = {
     "StartTimeout": "Files, ports or a trainer were not there in time.",
     "NotPlaced": "It was not placed in time.",
     "Drained": "A person emptied its node.",
+    "NodeAway": "Its node went away before its executor had said hello.",
     "Resumed": "A person ended a pause.",
     "RestartRequested": "A person asked for it.",
     "Evicted": "A job of higher priority took its slots, or a person tried what happens then.",

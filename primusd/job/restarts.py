@@ -21,9 +21,12 @@ _STOPS = {
     StopReason.NO_REGISTRATION: "NoRegistration",
     StopReason.START_TIMEOUT: "StartTimeout",
     StopReason.DRAINED: "Drained",
+    StopReason.NODE_AWAY: "NodeAway",
     StopReason.PLACEMENT: "NotPlaced",
     StopReason.PREEMPTED: "Preempted",
 }
+_MOVED = frozenset({StopReason.DRAINED, StopReason.NODE_AWAY})
+"""Charged to nobody: it was the node's doing, or a person's."""
 _DECISIONS = {
     "RestartRequested": "RestartRequested",
     "ResumeRequested": "Resumed",
@@ -72,7 +75,8 @@ def reason_of(outcome: Outcome) -> str:
         return "PortTaken"
     if outcome.cause is not Cause.STOPPED:
         return "" if outcome.cause is Cause.COMPLETED else str(outcome.cause)
-    if outcome.budget is Budget.NONE or outcome.stop_reason is None:
+    is_moved = outcome.stop_reason in _MOVED
+    if outcome.stop_reason is None or (outcome.budget is Budget.NONE and not is_moved):
         return ""
     return _STOPS.get(outcome.stop_reason, "")
 

@@ -102,6 +102,19 @@ class Stop(Struct, frozen=True):
     grace_ms: int = 30_000
 
 
+class Placement(Struct, frozen=True, omit_defaults=True):
+    """Which nodes a role's replicas go to, and beside whom (`job/placement.py`)."""
+
+    max_per_node: int = 0
+    """Of its replicas; 0 any number."""
+    near: tuple[str, ...] = ()
+    """Roles of which one has to be on the same node; the own name: all of it on one node."""
+    apart: tuple[str, ...] = ()
+    """Roles of which none may be on the same node."""
+    nodes: Mapping[str, str] = {}
+    """Labels that the node must have."""
+
+
 class ShippedSpec(Struct, frozen=True):
     """A file sent with the job: named by content once it was sent."""
 
@@ -142,6 +155,7 @@ class RoleSpec(Struct, frozen=True):
     budgets: Budgets | None = None
     """None: the job's apply."""
     stop: Stop = Stop()
+    placement: Placement = Placement()
 
 
 class Source(Struct, frozen=True):
@@ -224,6 +238,10 @@ class JobSpec(Struct, frozen=True):
     max_replica_ms: int = 0
     """Milliseconds of all trainers together; 0 no limit."""
     checkpoint: Checkpoints = Checkpoints()
+    preemptible: bool = True
+    """May be stopped for a job of higher priority, where its queue allows it."""
+    after: tuple[str, ...] = ()
+    """Jobs that must have Succeeded before: a name of its namespace, `namespace/name`, or a uid."""
 
 
 def stream_of(role: str, reading: Reading) -> str:

@@ -3,7 +3,7 @@
 Entries are made when a record is applied, so a replay makes the same ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,35 +11,17 @@ from msgspec.structs import replace
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.chunks import span_length
-from primusd.job.counts import has_retry, rules_of
-from primusd.job.failover import replica_retry, role_retry, unit_of
-from primusd.job.ids import AttemptId, replica_name, spans
+from primusd.job.ids import replica_name, spans
 from primusd.job.machine import At
 from primusd.job.model import (
     TIMELINE_KEPT,
-    Attempt,
     Job,
     Moment,
-    Outcome,
-    find_attempt,
     find_replica,
 )
-from primusd.job.outcome import how_it_ended
-from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase
+from primusd.job.phases import Budget, JobPhase, ReplicaPhase
+from primusd.job.telling import Details, Told, attempt_words, both, ended, told
 from primusd.job.wording import duration_words, left_out_words, span_words, unit_words
-
-Details = Mapping[str, str | int]
-
-
-Told = tuple[str, str, str, str, Details]
-"""Level, reason, subject, message, details of an entry."""
-
-
-def told(
-    level: str, reason: str, subject: str, message: str, details: Details | None = None
-) -> Told:
-    """Return what is told of a record."""
-    return level, reason, subject, message, details or {}
 
 
 def moments(
@@ -75,14 +57,6 @@ def with_moments(before: Job | None, after: Job, event: ev.JobEvent, at: At) -> 
     if not found:
         return after
     return replace(after, timeline=(*after.timeline, *found)[-TIMELINE_KEPT:])
-
-
-def _attempt_words(attempt: AttemptId) -> str:
-    return f"{attempt.replica} attempt {attempt.attempt}"
-
-
-def _both(before: Job, after: Job, attempt: AttemptId) -> tuple[Attempt | None, Attempt | None]:
-    return find_attempt(before, attempt), find_attempt(after, attempt)
 
 
 # Requests.
@@ -154,8 +128,39 @@ def _evicted(before: Job, after: Job, event: ev.JobEvicted) -> Told:
     return told("warning", "JobEvicted", after.spec.name, event.message)
 
 
+def _room_made(before: Job, after: Job, event: ev.RoomMade) -> Told:
+    return told("info", "RoomMade", after.spec.name, event.message)
+
+
 def _node_draining(before: Job, after: Job, event: ev.NodeDraining) -> Told:
-    return told("info", "NodeDraining", event.node, f"node {event.node} is being emptied")
+    if event.is_over:
+        return told("info", "NodeDraining", event.node, f"node {event.node} is kept after all")
+    at_once = ", all at once" if event.is_now else ""
+    message = f"node {event.node} is being emptied{at_once}"
+    return told("info", "NodeDraining", event.node, message)
+
+
+def _slots_stranded(before: Job, after: Job, event: ev.SlotsStranded) -> Told | None:
+    count = after.slots_lost - before.slots_lost + len(after.stranded) * event.is_away
+    if not count:
+        return None
+    what = (
+        "1 replica that had not begun there goes"
+        if count == 1
+        else (f"{count} replicas that had not begun there go")
+    )
+    why = "does not answer" if event.is_away else "is left out for a while"
+    message = f"node {event.node} {why}: {what} elsewhere"
+    return told("warning", "SlotsStranded", event.node, message, {"replicas": count})
+
+
+def _moves_decided(before: Job, after: Job, event: ev.MovesDecided) -> Told | None:
+    new = [span for span in event.spans if span not in before.moving]
+    if not new:
+        return None
+    nodes = ", ".join(sorted(after.draining_nodes))
+    message = f"{span_words(tuple(new))} is to move off {nodes} once it has a place elsewhere"
+    return told("info", "MovesDecided", span_words(tuple(new)), message)
 
 
 def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
@@ -190,120 +195,61 @@ def _group_lease_lost(before: Job, after: Job, event: ev.GroupLeaseLost) -> Told
 
 
 def _launch_failed(before: Job, after: Job, event: ev.LaunchFailed) -> Told | None:
-    return _ended(before, after, event.attempt)
-
-
-def _ended(before: Job, after: Job, attempt: AttemptId) -> Told | None:
-    """Return how an attempt ended, what it was charged to, and what follows."""
-    old, new = _both(before, after, attempt)
-    if new is None or new.outcome is None or (old is not None and old.outcome == new.outcome):
-        return None
-    outcome = new.outcome
-    if outcome.cause is Cause.STOPPED and not outcome.charged:
-        return None
-    ran_ms = new.ended_ms - new.started_ms if new.started_ms else 0
-    after_words = f" after {duration_words(ran_ms)}" if new.started_ms else ""
-    budget, follows, details = _what_follows(after, attempt, new, outcome)
-    message = f"{_attempt_words(attempt)} {how_it_ended(outcome)}{after_words}{budget}{follows}"
-    level = "info" if outcome.cause is Cause.COMPLETED else "warning"
-    return told(level, "AttemptEnded", attempt.label, message, {**_evidence(outcome), **details})
-
-
-def _evidence(outcome: Outcome) -> dict[str, str | int]:
-    found: dict[str, str | int] = {"cause": str(outcome.cause)}
-    if outcome.exit_code is not None:
-        found["exitCode"] = outcome.exit_code
-    if outcome.signal is not None:
-        found["signal"] = outcome.signal
-    if outcome.last_line:
-        found["lastLine"] = outcome.last_line
-    return found
-
-
-def _what_follows(
-    job: Job, attempt: AttemptId, new: Attempt, outcome: Outcome
-) -> tuple[str, str, dict[str, str | int]]:
-    """Return the words for the budget and for what follows, with their details."""
-    role = job.roles[attempt.role]
-    replica = find_replica(job, attempt.role, attempt.index)
-    if not outcome.charged or replica is None:
-        follows = "; another try cannot mend that" if outcome.is_permanent else ""
-        return "", follows, {}
-    limit = limit_of(job, attempt.role, outcome.budget)
-    budget = f" ({outcome.budget} {outcome.charged} of {limit})"
-    details: dict[str, str | int] = {"budgetUsed": outcome.charged, "budgetLimit": limit}
-    if not has_retry(outcome, rules_of(job, role)):
-        return budget, "; no try is left", details
-    is_alone = unit_of(job, role) == "replica"
-    retry = replica_retry if is_alone else role_retry
-    not_before_ms, _ = retry(job, role, replica, new)
-    delay_ms = not_before_ms - new.ended_ms
-    details["delayMs"] = delay_ms
-    if new.phase is AttemptPhase.ENDED and outcome.cause is Cause.LOST:
-        return budget, _when_known_gone(job), details
-    follows = f"; again in {duration_words(delay_ms)}" if delay_ms else "; again at once"
-    return budget, follows, details
-
-
-def _when_known_gone(job: Job) -> str:
-    if job.spec.replace_after_ms < 0:
-        return "; again once it is known to be gone"
-    latest = duration_words(job.spec.replace_after_ms)
-    return f"; again once it is known to be gone, at the latest in {latest}"
+    return ended(before, after, event.attempt)
 
 
 def _vanished(before: Job, after: Job, event: ev.AttemptVanished) -> Told | None:
-    old, new = _both(before, after, event.attempt)
+    old, new = both(before, after, event.attempt)
     if old is not None and new is not None and old.is_quarantined and not new.is_quarantined:
-        message = f"{_attempt_words(event.attempt)} is gone after all; its slot is free"
+        message = f"{attempt_words(event.attempt)} is gone after all; its slot is free"
         return told("info", "QuarantineLifted", event.attempt.label, message)
-    return _ended(before, after, event.attempt)
+    return ended(before, after, event.attempt)
 
 
 def _by_end(before: Job, after: Job, event: ev.TrainerExited | ev.ExecutorExpired) -> Told | None:
-    return _ended(before, after, event.attempt)
+    return ended(before, after, event.attempt)
 
 
 def _stop_failed(before: Job, after: Job, event: ev.StopFailed) -> Told:
     what = "took its kill but did not go" if event.was_delivered else "could not be ended"
-    message = f"{_attempt_words(event.attempt)} {what}; its slot stays taken"
+    message = f"{attempt_words(event.attempt)} {what}; its slot stays taken"
     return told("error", "StopFailed", event.attempt.label, message)
 
 
 def _preemption_noticed(before: Job, after: Job, event: ev.PreemptionNoticed) -> Told:
-    message = f"{_attempt_words(event.attempt)} will be taken away in {event.left_ms} ms"
+    message = f"{attempt_words(event.attempt)} will be taken away in {event.left_ms} ms"
     return told("warning", "PreemptionNoticed", event.attempt.label, message)
 
 
 def _started(before: Job, after: Job, event: ev.TrainerStarted) -> Told | None:
     """Return that a replica runs again; first starts are told by the gate."""
-    old, new = _both(before, after, event.attempt)
+    old, new = both(before, after, event.attempt)
     is_first = event.attempt.attempt == 1
     if is_first or new is None or (old is not None and old.started_ms):
         return None
     return told(
-        "info", "TrainerStarted", event.attempt.label, f"{_attempt_words(event.attempt)} runs"
+        "info", "TrainerStarted", event.attempt.label, f"{attempt_words(event.attempt)} runs"
     )
 
 
 def _hung(before: Job, after: Job, event: ev.TrainerHung) -> Told:
-    message = f"{_attempt_words(event.attempt)} seems to hang: {event.evidence}"
+    message = f"{attempt_words(event.attempt)} seems to hang: {event.evidence}"
     return told("warning", "TrainerHung", event.attempt.label, message)
 
 
 def _fell_silent(before: Job, after: Job, event: ev.ExecutorFellSilent) -> Told | None:
-    old, _ = _both(before, after, event.attempt)
+    old, _ = both(before, after, event.attempt)
     if old is not None and old.is_silent:
         return None
-    message = f"{_attempt_words(event.attempt)} is silent"
+    message = f"{attempt_words(event.attempt)} is silent"
     return told("warning", "ExecutorFellSilent", event.attempt.label, message)
 
 
 def _returned(before: Job, after: Job, event: ev.ExecutorReturned) -> Told | None:
-    old, _ = _both(before, after, event.attempt)
+    old, _ = both(before, after, event.attempt)
     if old is None or not old.is_silent:
         return None
-    message = f"{_attempt_words(event.attempt)} is back"
+    message = f"{attempt_words(event.attempt)} is back"
     return told("info", "ExecutorReturned", event.attempt.label, message)
 
 
@@ -452,7 +398,10 @@ _TELLERS: dict[type, _Teller] = {
     ev.JobAdmitted: _admitted,
     ev.JobRefused: _refused,
     ev.JobEvicted: _evicted,
+    ev.RoomMade: _room_made,
     ev.NodeDraining: _node_draining,
+    ev.SlotsStranded: _slots_stranded,
+    ev.MovesDecided: _moves_decided,
     ev.StreamFinished: _stream_finished,
     ev.StreamFailed: _stream_failed,
     ev.StreamReopened: _stream_reopened,

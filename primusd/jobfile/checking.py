@@ -13,8 +13,11 @@ from primusd.job.spec import (
     StreamSpec,
 )
 from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.failures import read_failure, read_hang
+from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
+from primusd.jobfile.placements import check_placements
 from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
 from primusd.jobfile.streams import is_url, read_stream
@@ -131,7 +134,10 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         warn_signal=deadline.signal,
         max_replica_ms=read_replica_hours(section),
         checkpoint=read_checkpoint(section),
+        failure=read_failure(section, roles),
+        hang=read_hang(section),
     )
+    spec = with_restart_units(spec, root)
     _check_job(findings, spec)
     return spec
 
@@ -341,6 +347,8 @@ def _check_job(findings: Findings, spec: JobSpec) -> None:
         )
     for role in spec.roles.values():
         _check_role(findings, spec, role)
+    check_framework(findings, spec)
+    check_placements(findings, spec.roles)
     read = {reading.stream for role in spec.roles.values() for reading in role.data}
     for name in spec.data:
         if name not in read:

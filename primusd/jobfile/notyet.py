@@ -8,7 +8,6 @@ from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, is_list, is_mapping
 from primusd.jobfile.streams import FORMATS, FORMATS_LATER, is_url
 
-_SYNCHRONOUS = "torch, tensorflow-ps, tensorflow-multiworker, jax, mpi, xgboost, horovod"
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
 
 
@@ -116,16 +115,8 @@ TABLE: tuple[NotYet, ...] = (
         "in this build every stream ends with its files",
         _other_than("end"),
     ),
-    NotYet("failure", "any rule", "this build has no failure rules yet"),
     NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
     NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
-    NotYet(
-        "framework",
-        _SYNCHRONOUS,
-        "this build sets up no framework yet; the addresses are in PRIMUS_PEERS_FILE",
-        _other_than("none"),
-    ),
-    NotYet("hang", "", "this build does not look for hung trainers yet", _always),
     NotYet(
         "launcher",
         "kubernetes, yarn",
@@ -153,7 +144,6 @@ TABLE: tuple[NotYet, ...] = (
         _one_of("lines0", "len32", "arrow-stream"),
     ),
     NotYet("roles.*.image", "", "the local launcher runs no images", _always),
-    NotYet("roles.*.placement", "", "this build has no placement rules yet", _always),
     NotYet(
         "roles.*.replicas",
         "min and max that differ",

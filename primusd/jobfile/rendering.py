@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from primusd.job.spec import (
     Budgets,
     JobSpec,
+    Placement,
     Reading,
     Ready,
     Resources,
@@ -14,7 +15,9 @@ from primusd.job.spec import (
     StreamSpec,
     Success,
 )
+from primusd.jobfile.failures import render_failures
 from primusd.jobfile.limits import render_limits
+from primusd.jobfile.placements import rendered as rendered_placement
 from primusd.jobfile.yamlwriting import write_yaml
 from primusd.units import format_bytes, format_duration
 
@@ -39,6 +42,7 @@ def render(spec: JobSpec) -> dict[str, object]:
         "budgets": _budgets(spec.budgets),
     }
     rendered |= render_limits(spec)
+    rendered |= render_failures(spec)
     if spec.original:
         rendered["original"] = True
     return {key: value for key, value in rendered.items() if value not in ({}, [])}
@@ -100,10 +104,13 @@ def _role(role: RoleSpec) -> dict[str, object]:
         "unit": role.restart.unit,
         "delay": format_duration(role.restart.delay_ms),
         "delayMax": format_duration(role.restart.delay_max_ms),
+        **({"keepPorts": True} if role.restart.keep_ports else {}),
     }
     if role.budgets is not None:
         rendered["budgets"] = _budgets(role.budgets)
     rendered["stop"] = {"signal": role.stop.signal, "grace": format_duration(role.stop.grace_ms)}
+    if role.placement != Placement():
+        rendered["placement"] = rendered_placement(role.placement)
     return rendered
 
 

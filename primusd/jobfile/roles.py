@@ -16,6 +16,7 @@ from primusd.job.spec import (
 )
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.names import PORT_NAME_MAX, check_label
+from primusd.jobfile.placements import read_placement
 from primusd.jobfile.section import (
     Findings,
     Section,
@@ -54,6 +55,7 @@ ROLE_DEEPER = (
     "resources.gpu",
     "restart.unit",
     "restart.delay",
+    "restart.keepPorts",
     "stop.signal",
     "stop.grace",
 )
@@ -98,6 +100,7 @@ def read_role(findings: Findings, name: str, value: object) -> RoleSpec:
         restart=_restart(section),
         budgets=read_budgets(section) if section.has("budgets") else None,
         stop=_stop(section),
+        placement=read_placement(section),
     )
 
 
@@ -329,13 +332,18 @@ def _restart(section: Section) -> Restart:
     if not section.has("restart"):
         return Restart()
     default = Restart()
-    fields = ("unit", "delay", "delayMax")
+    fields = ("unit", "delay", "delayMax", "keepPorts")
     found = Section(section.findings, section.at("restart"), section.raw("restart"), fields)
     delay_ms = found.duration_ms("delay", default.delay_ms)
     delay_max_ms = found.duration_ms("delayMax", max(default.delay_max_ms, delay_ms))
     if delay_max_ms < delay_ms:
         found.wrong("delayMax", "at least delay")
-    return Restart(found.choice("unit", RESTART_UNITS, default.unit), delay_ms, delay_max_ms)
+    return Restart(
+        found.choice("unit", RESTART_UNITS, default.unit),
+        delay_ms,
+        delay_max_ms,
+        found.flag("keepPorts", default=default.keep_ports),
+    )
 
 
 def _stop(section: Section) -> Stop:

@@ -273,6 +273,7 @@ def test_an_end_by_itself_is_a_reason_with_its_budget(reason: str, evidence: Evi
         ("StartTimeout", StopReason.START_TIMEOUT),
         ("NotPlaced", StopReason.PLACEMENT),
         ("Drained", StopReason.DRAINED),
+        ("NodeAway", StopReason.NODE_AWAY),
         ("Preempted", StopReason.PREEMPTED),
     ],
 )
