@@ -1,0 +1,289 @@
+"""The whole world of one run: hosts, the store, heads that come and go, people; and its end."""
+
+import random
+from collections.abc import Callable, Iterator
+
+from primusd.core import World
+from primusd.executor.protocol import Orders, Refused, Welcome
+from primusd.job import events as ev
+from primusd.job.admission_events import UncordonRequested
+from primusd.job.ids import AttemptId
+from primusd.job.model import Job
+from primusd.job.phases import JobPhase
+from primusd.node.protocol import NodeOrders
+from primusd.records import Event, Proposal
+from primusd.sweep import Strays
+from tests.simulation.checks import Checks
+from tests.simulation.executor import Executor
+from tests.simulation.features import spec_of
+from tests.simulation.files import Files
+from tests.simulation.head import Head
+from tests.simulation.host import Host, Size
+from tests.simulation.keeping import Keeping, NodesLauncher
+from tests.simulation.registry import NodeRegistry, Registry
+from tests.simulation.schedule import Schedule
+from tests.simulation.script import DEEDS_MS, PlannedJob, Script
+from tests.simulation.store import Copy, Store
+from tests.simulation.trainer import Act, act_of
+from tests.simulation.wire import WEATHERS, Line, Wire
+
+LIFE_MS = 7 * 86_400_000
+"""Virtual; no job here may need longer by time alone."""
+CALLS_MAX = 150_000
+"""Of the schedule; a run that needs more goes round in circles."""
+CARE_EVERY_MS = 120_000
+QUIET_MS = 400_000
+"""From the last job's end until nothing may be left: stops, releases, ports that rest."""
+
+
+class Town:
+    """One cluster.
+
+    Attributes:
+        heads: Every life of a daemon so far, the newest last.
+        is_calm: Fate has done with this run.
+        has_lost_knowledge: The store was set back: what it forgot, nobody ends but a person.
+    """
+
+    def __init__(self, script: Script, checks: Checks | None = None) -> None:
+        self.script = script
+        self.schedule = Schedule()
+        self.random = random.Random(f"{script.seed}/world")
+        weather = WEATHERS[script.weather]
+        self.wire = Wire(self.schedule, weather, random.Random(f"{script.seed}/wire"))
+        self.store = Store(is_encoded=weather.is_encoded)
+        self.checks = checks or Checks()
+        self.files = Files()
+        self.heads: list[Head] = []
+        self.strays = Strays()
+        self.is_calm = False
+        self.has_lost_knowledge = False
+        self.backup: Copy | None = None
+        self.diary: list[str] = []
+        self._keepings: dict[Head, Keeping] = {}
+        self._launchers: dict[Head, NodesLauncher] = {}
+        self._registries: dict[Head, tuple[Registry, NodeRegistry]] = {}
+        self._lines: dict[Head, list[Line]] = {}
+        self._calls = 0
+        self._submitted: set[str] = set()
+        self.hosts = {
+            name: Host(name, Size(), self, self.schedule, self.wire)
+            for name in (f"n{number}" for number in range(1, script.hosts + 1))
+        }
+
+    # Heads.
+
+    @property
+    def head(self) -> Head | None:
+        """The newest head, None while it is dead."""
+        newest = self.heads[-1]
+        return None if newest.is_dead else newest
+
+    @property
+    def world(self) -> World:
+        """What is durable."""
+        return self.store.world
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """The jobs that the store knows."""
+        return dict(self.store.world.jobs)
+
+    def start_head(self) -> Head:
+        """Start a daemon; those before it may live on for a while."""
+        skew_ms = self.heads[-1].clock.skew_ms if self.heads else 0
+        head = Head(self.schedule, self.store, self.checks, skew_ms=skew_ms)
+        self.strays = Strays()
+        launcher = NodesLauncher(lambda: head.term)
+        self._launchers[head] = launcher
+        self._registries[head] = (Registry(head, self.strays), NodeRegistry(head, launcher))
+        self._keepings[head] = Keeping(head, launcher, self.files, self.strays)
+        self._lines[head] = []
+        self.heads.append(head)
+        head.start()
+        return head
+
+    def kill_head(self, head: Head, *, lands: bool) -> None:
+        """Kill a daemon; its connections break."""
+        head.kill(lands=lands)
+        self.note("a head dies")
+        for line in self._lines[head]:
+            line.end()
+
+    def end_attempt(self, attempt: AttemptId) -> None:
+        """Let a person end what the store does not know."""
+        head = self.head
+        if head is not None:
+            self.strays.take_in(attempt)
+            for host in self.hosts.values():
+                if attempt in host.directories:
+                    launcher = self._launchers[head]
+                    launcher.end_now(attempt, host.name, is_release=True)
+
+    # What hosts ask for.
+
+    def _line_to_head(self, host: Host) -> tuple[Head, Line] | None:
+        head = self.head
+        if head is None or head.outage is not None or host.name in self.wire.cut:
+            return None
+        line = Line(self.wire, self.schedule, host.name)
+        lines = self._lines[head]
+        if len(lines) > 50:
+            lines[:] = [one for one in lines if one.is_open]
+        lines.append(line)
+        return head, line
+
+    def dial_node(self, host: Host) -> Line | None:
+        """Return a node's line to the head, its hello on the way."""
+        found = self._line_to_head(host)
+        if found is None:
+            return None
+        head, line = found
+
+        def to_host(orders: NodeOrders) -> None:
+            host.hear(line, orders)
+
+        def greet() -> None:
+            if self._registries[head][1].connect(host.hello(), line, to_host):
+                line.send(1, host.welcomed)
+            else:
+                line.end()
+
+        line.send(0, head.later, 0, greet)
+        return line
+
+    def dial_executor(self, host: Host, executor: Executor) -> Line | None:
+        """Return an executor's line to the head, its hello on the way."""
+        found = self._line_to_head(host)
+        if found is None:
+            return None
+        head, line = found
+
+        def to_host(message: Welcome | Refused | Orders) -> None:
+            executor.hear(line, message)
+
+        registry = self._registries[head][0]
+        line.send(0, head.later, 0, registry.hello, executor.hello(), line, to_host)
+        return line
+
+    def act_of(self, attempt: AttemptId) -> Act:
+        """Return what an attempt's run will do."""
+        job = self.world.jobs.get(attempt.job)
+        role = job.spec.roles.get(attempt.role) if job is not None else None
+        is_helper = role is not None and role.success.kind == "never"
+        trouble = 0.0 if self.is_calm else self.wire.weather.trouble_share
+        return act_of(attempt, self.script.seed, trouble, is_endless=is_helper)
+
+    def trainer_started(self, host: Host, executor: Executor) -> None:
+        """See to it that no replica has two trainers."""
+        self.checks.trainer_started(self, host, executor)
+
+    def executors(self) -> Iterator[tuple[Host, Executor]]:
+        """Yield every executor that lives."""
+        for host in self.hosts.values():
+            for executor in host.live:
+                yield host, executor
+
+    # People.
+
+    def note(self, text: str) -> None:
+        """Write something into the diary of the run."""
+        self.diary.append(f"{self.schedule.now_ms / 1000:10.3f} s  {text}")
+
+    def ask(self, machine: str, event: Event) -> None:
+        """Let a person ask for something; refused or not, that is right."""
+        head = self.head
+        if head is not None:
+            head.propose((Proposal(machine, event, "uid:1 (ann)"),))
+
+    def _submit(self, planned: PlannedJob) -> None:
+        """Submit a job, and again until the store has it: the key makes it one."""
+        uid = f"j{planned.number}"
+        if uid not in self._submitted:
+            spec = spec_of(self.script.seed, planned.number, planned.features)
+            self.ask(uid, ev.JobSubmitted(uid, spec, {}, "ann", key=uid, spec_digest="d"))
+            self.schedule.later(2_000, self._submit, planned)
+
+    # A run.
+
+    def run(self, deeds: dict[str, Callable[["Town", random.Random], None]]) -> None:
+        """Play the script to its end, and prove that nothing is left."""
+        self.start_head()
+        for host in self.hosts.values():
+            host.start()
+        for planned in self.script.jobs:
+            self.schedule.later(planned.arrives_ms + 300, self._submit, planned)
+        for deed in self.script.deeds:
+            self.schedule.later(deed.at_ms, self._do, deeds, deed.name, deed.chance)
+        calm_ms = max((one.at_ms for one in self.script.deeds), default=0)
+        self.schedule.later(min(calm_ms, DEEDS_MS) + 60_000, self._calm)
+        self._until(self._is_over)
+        self.checks.all_over(self)
+        quiet_ms = self.schedule.now_ms + QUIET_MS
+        while self.schedule.now_ms < quiet_ms and self.schedule.step(quiet_ms):
+            self._count_call()
+        self.checks.nothing_left(self)
+
+    def _do(
+        self, deeds: dict[str, Callable[["Town", random.Random], None]], name: str, chance: int
+    ) -> None:
+        self.note(name)
+        deeds[name](self, random.Random(f"{self.script.seed}/{name}/{chance}"))
+
+    def _calm(self) -> None:
+        """Mend everything: from here on time alone has to bring all jobs to their ends."""
+        self.note("all is calm")
+        self.is_calm = True
+        self.wire.cut.clear()
+        self.wire.weather = WEATHERS["calm"]
+        self.store.is_full, self.store.latency_ms = False, 1
+        self.files.is_gone = False
+        if self.head is None:
+            self.start_head()
+        for host in self.hosts.values():
+            host.fork_fails = False
+            host.boot_up()
+        self.schedule.later(CARE_EVERY_MS, self._care)
+
+    def _care(self) -> None:
+        """Do what only a person can: for jobs that wait for one, and for strays."""
+        for stray in (*self.strays.all(), *(self.strays.ahead)):
+            self.end_attempt(stray if isinstance(stray, AttemptId) else stray.listed.attempt)
+        for name, node in self.world.admission.nodes.items():
+            if node.phase == "Cordoned":
+                self.ask("", UncordonRequested(name))
+        for uid, job in self.jobs.items():
+            if not job.is_final and self.checks.waits_for_a_person(self, job):
+                is_first = job.phase is JobPhase.SUSPENDED and not job.suspended_ms
+                self.ask(uid, ev.ResumeRequested() if is_first else ev.CancelRequested("enough"))
+        if not self._is_over():
+            self.schedule.later(CARE_EVERY_MS, self._care)
+
+    def _is_over(self) -> bool:
+        self._submitted |= self.world.jobs.keys()
+        if len(self._submitted) < len(self.script.jobs):
+            return False
+        return (self.is_calm or not self.script.deeds) and all(
+            job.is_final for job in self.world.jobs.values()
+        )
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        revision = -1
+        while True:
+            head = self.heads[-1]
+            if head.revision != revision or self._calls % 50 == 0:
+                revision = head.revision
+                if holds():
+                    return
+            if not self.schedule.step(LIFE_MS):
+                raise AssertionError("12: a job does not end by time alone")
+            self._count_call()
+
+    def _count_call(self) -> None:
+        self._calls += 1
+        assert self._calls < CALLS_MAX, "12: the run goes round in circles"
+
+    @property
+    def timers(self) -> dict[str, int]:
+        """Machines for which the newest head's timer is set."""
+        return self._keepings[self.heads[-1]].timers

@@ -1,0 +1,63 @@
+"""Which cells of the transition tables a run reached: every look into a table is noted.
+
+What no seed reaches is either not needed, or no test of whole lives drives it; the list of such
+cells is short, and each has its reason.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
+from primusd.job.admission import DEMAND_TABLE
+from primusd.job.admission_nodes import NODE_TABLE
+from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE, REPLICA_TABLE
+from primusd.job.tables import Table, is_refused
+
+Cell = tuple[str, str, str]
+"""Table, event, phase."""
+
+TABLES: dict[str, Table] = {
+    "attempt": ATTEMPT_TABLE,
+    "replica": REPLICA_TABLE,
+    "job": JOB_TABLE,
+    "demand": DEMAND_TABLE,
+    "node": NODE_TABLE,
+    "stream": STREAM,
+    "stream settles": STREAM_DECIDED,
+}
+_NAMES = {id(table): name for name, table in TABLES.items()}
+
+NOT_BY_SEEDS: dict[tuple[str, str], str] = {}
+"""Rows (table, event) that whole lives cannot reach yet, with the reason."""
+
+
+@contextmanager
+def noted(reached: set[Cell]) -> Iterator[None]:
+    """Note every cell that is looked up meanwhile."""
+    looked = Table.cell
+
+    def cell(self: Table, event: str, phase: str) -> str:
+        reached.add((_NAMES.get(id(self), ""), event, str(phase)))
+        return looked(self, event, phase)
+
+    Table.cell = cell  # type: ignore[method-assign] # and put back below
+    try:
+        yield
+    finally:
+        Table.cell = looked  # type: ignore[method-assign] # as it was
+
+
+def wanted() -> set[Cell]:
+    """Return every cell that is not refused."""
+    return {
+        (name, event, phase)
+        for name, table in TABLES.items()
+        for event, row in table.rows.items()
+        for phase, cell in zip(table.columns, row, strict=True)
+        if not is_refused(cell) and (name, event) not in NOT_BY_SEEDS
+    }
+
+
+def missing(reached: set[Cell]) -> list[Cell]:
+    """Return the cells that are neither refused nor reached."""
+    return sorted(wanted() - reached)

@@ -1,0 +1,99 @@
+"""How a trainer reads its streams: the daemon's own reader state, over files without bytes."""
+
+from collections.abc import Sequence
+
+from primusd.datafeed.holding import Holding
+from primusd.datafeed.protocol import BadRange, FeedReport, Held
+from primusd.datafeed.reader_state import ReaderState
+from primusd.executor.protocol import FeedPlan, Orders
+from tests.simulation.files import bad_range, is_text, rows_between
+from tests.simulation.schedule import Schedule
+
+PIECE = 400
+"""Positions that a trainer takes at once."""
+PAUSE_MS = 400
+
+
+class Feeds:
+    """All streams of one trainer.
+
+    Attributes:
+        pause_ms: Between two readings.
+    """
+
+    def __init__(self, plans: Sequence[FeedPlan], schedule: Schedule) -> None:
+        self.pause_ms = PAUSE_MS
+        self._schedule = schedule
+        self._states = {one.stream: ReaderState(one.stream, memory_bytes=1 << 20) for one in plans}
+        self._sent_at: dict[int, float] = {}
+        self._taken = dict.fromkeys(self._states, 0)
+        for state in self._states.values():
+            state.is_open = True
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether something is worth a report at once."""
+        return any(one.is_urgent for one in self._states.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the daemon said of every stream that it is at its end."""
+        return all(one.state == "end" and one.is_drained for one in self._states.values())
+
+    def _now(self) -> float:
+        return self._schedule.now_ms / 1000
+
+    def obey(self, orders: Orders) -> None:
+        """Take orders over."""
+        sent_at = self._sent_at.get(orders.report, -1.0)
+        for one in orders.feeds:
+            if one.stream in self._states:
+                self._states[one.stream].obey(one, sent_at=sent_at, ttl_s=orders.ttl_ms / 1000)
+
+    def reports(self, seq: int) -> tuple[FeedReport, ...]:
+        """Return all that is so with every stream."""
+        self._sent_at[seq] = self._now()
+        now = self._now()
+        return tuple(one.report(buffered_bytes=0, now=now) for one in self._states.values())
+
+    def give_back_all(self) -> tuple[Held, ...]:
+        """Return the last positions: the trainer takes nothing more."""
+        return tuple(held for one in self._states.values() for held in one.give_back_all())
+
+    def read(self) -> None:
+        """Let the trainer take the next piece of every stream."""
+        for name, state in self._states.items():
+            holding = state.next_to_read()
+            if holding is not None:
+                self._read_piece(name, state, holding)
+            state.note_waiting(is_waiting=state.next_to_read() is None, now=self._now())
+            state.note_want(0)
+
+    def _read_piece(self, name: str, state: ReaderState, holding: Holding) -> None:
+        lease = holding.lease
+        if not is_text(holding.unit):
+            size = holding.unit.byte_count
+            state.opened(lease.unit, cuts=(size,), row_count=size)
+        if holding.is_read or not state.may_deliver(lease.token, self._now()):
+            return
+        lo, hi = holding.read, min(holding.hi, holding.read + PIECE)
+        bad = bad_range(holding.unit, lo, hi)
+        if bad is not None:
+            kind, lo, hi = bad
+            held = holding.held(name)
+            state.was_bad(BadRange(held, lo, hi, kind, "damaged", b""))
+            if kind == "transient":
+                return
+        state.was_read(lease.token, hi)
+        rows = 0 if bad is not None else rows_between(holding.unit, lo, hi)
+        state.deliver(
+            lease.token,
+            lo=lo,
+            hi=hi,
+            size=rows,
+            row_count=rows,
+            locate=lambda count: lo + count,
+            now=self._now(),
+        )
+        self._taken[name] += rows
+        state.take(self._taken[name], now=self._now())

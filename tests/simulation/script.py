@@ -1,0 +1,81 @@
+"""What a seed plays: jobs with their features, deeds of people and faults, each at its time.
+
+A script is a value: printed it replays, and what is left out of it changes nothing else, so that a
+failing one can be made short. All that a run draws beside it comes from names (`seed/job/feature`,
+`seed/attempt`), not from one stream of numbers.
+"""
+
+import random
+
+from msgspec import Struct
+
+from tests.simulation.features import FEATURES
+from tests.simulation.wire import WEATHERS
+
+DEEDS_MS = 240_000
+"""Deeds happen within this time; then all is calm and everything has to come to its end."""
+
+
+class PlannedJob(Struct, frozen=True):
+    """A job to be submitted."""
+
+    number: int
+    arrives_ms: int = 0
+    features: tuple[str, ...] = ()
+
+
+class Deed(Struct, frozen=True):
+    """Something that a person or fate does; whom it meets is drawn from `chance`."""
+
+    at_ms: int
+    name: str
+    chance: int = 0
+
+
+class Script(Struct, frozen=True):
+    """A whole run."""
+
+    seed: int
+    jobs: tuple[PlannedJob, ...]
+    deeds: tuple[Deed, ...] = ()
+    hosts: int = 1
+    weather: str = "calm"
+
+
+def draw(seed: int, deed_names: tuple[str, ...]) -> Script:
+    """Return the script of a seed: many runs with few kinds of trouble find more than average ones.
+
+    Args:
+        seed: Which.
+        deed_names: What can be done.
+    """
+    rnd = random.Random(seed)
+    weather = rnd.choice(("calm", "calm", "bytes", "windy", "windy", "rough", "storm"))
+    jobs = tuple(
+        PlannedJob(number, rnd.choice((0, 0, 500, 20_000)), _features(rnd))
+        for number in range(rnd.choice((1, 1, 1, 2, 3)))
+    )
+    count = 0 if rnd.random() < 0.15 else rnd.choice((1, 2, 4, 8, 14))
+    kinds = rnd.sample(deed_names, min(len(deed_names), rnd.choice((1, 2, 4, 8))))
+    last_ms = rnd.choice((5_000, 30_000, DEEDS_MS))
+    times = sorted(rnd.randrange(last_ms) for _ in range(count))
+    deeds = tuple(Deed(at_ms, rnd.choice(kinds), rnd.randrange(1 << 16)) for at_ms in times)
+    return Script(seed, jobs, deeds, rnd.choice((1, 2, 2, 3)), weather)
+
+
+def _features(rnd: random.Random) -> tuple[str, ...]:
+    wish = rnd.choice((0.3, 0.7, 1.0))
+    return tuple(name for name, one in FEATURES.items() if rnd.random() < one.share * wish)
+
+
+def as_python(script: Script) -> str:
+    """Return a few lines of Python that replay the script."""
+    jobs = "".join(f"        {one!r},\n" for one in script.jobs)
+    deeds = "".join(f"        {one!r},\n" for one in script.deeds)
+    assert script.weather in WEATHERS
+    return (
+        "from tests.simulation.playing import play\n"
+        "from tests.simulation.script import Deed, PlannedJob, Script\n\n"
+        f"play(Script(\n    {script.seed},\n    jobs=(\n{jobs}    ),\n    deeds=(\n{deeds}    ),\n"
+        f"    hosts={script.hosts},\n    weather={script.weather!r},\n))\n"
+    )

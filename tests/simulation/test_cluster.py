@@ -1,0 +1,75 @@
+"""2,000 seeds of whole clusters: faults, people, heads that die. Nothing is lost, nothing is left.
+
+A failing seed prints a short script that replays it; docs/testing-simulation.md tells how.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.simulation.coverage import Cell, missing, noted
+from tests.simulation.playing import play, play_seed
+from tests.simulation.script import Deed, PlannedJob, Script
+
+SEEDS = 2_000
+CHUNKS = 8
+CHUNK = SEEDS // CHUNKS
+
+
+@pytest.fixture
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all workers of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "reached"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_C38_every_seed_comes_to_its_end_and_leaves_nothing(
+    chunk: int, shared_folder: Path
+) -> None:
+    reached: set[Cell] = set()
+    with noted(reached):
+        for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+            play_seed(seed)
+
+    partial = shared_folder / f"{chunk}.partial"
+    partial.write_bytes(msgspec.json.encode(sorted(reached)))
+    partial.rename(shared_folder / f"{chunk}.json")
+    told = sorted(shared_folder.glob("*.json"))
+    if len(told) == CHUNKS:
+        # Whoever comes last looks at what all of them reached.
+        cells = {tuple(one) for path in told for one in msgspec.json.decode(path.read_bytes())}
+        lacking = missing(cells)
+        assert not lacking, f"{len(lacking)} cells are neither refused nor reached: {lacking}"
+
+
+def test_C41_a_replica_that_was_cut_off_comes_back_and_is_told_to_leave() -> None:
+    town = play(
+        Script(
+            1,
+            jobs=(PlannedJob(0, features=("more workers", "replace after")),),
+            deeds=(Deed(2_500, "cut host", 3),),
+            hosts=2,
+        )
+    )
+
+    assert town.jobs["j0"].phase == "Succeeded"
+
+
+@pytest.mark.parametrize("at_ms", range(500, 12_000, 1_000))
+def test_C38_a_forgotten_job_is_gone_for_every_later_head(at_ms: int) -> None:
+    script = Script(
+        387,
+        jobs=(PlannedJob(0, features=("stream",)),),
+        deeds=(Deed(60_000, "forget"), Deed(60_000 + 10 * at_ms, "change leader")),
+    )
+
+    town = play(script)
+
+    assert town.world.jobs == {}
+    assert town.world.streams == {}
