@@ -313,6 +313,10 @@ class _Draft:
         if machine not in self._since_mark:
             self._since_mark[machine] = (self._changed.get(machine), machine in self._changed)
         self._changed[machine] = after
+        if after is None and isinstance(before, Job):
+            # The record of a job takes those of its streams along.
+            for stream in before.streams:
+                self._store(f"{machine}/{stream}", None, None)
 
     def _find(self, machine: str) -> Machine | None:
         if machine in self._changed:

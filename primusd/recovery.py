@@ -9,11 +9,14 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from primusd import core
 from primusd.core import Machine, World
+from primusd.datafeed.events import StreamDeclared
 from primusd.datafeed.model import Stream
 from primusd.job.admission_model import Admission
+from primusd.job.events import ForgetRequested, JobSubmitted
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of
 from primusd.state.journal import Loaded
@@ -41,13 +44,43 @@ def recover(loaded: Loaded) -> Recovered:
     for entry in loaded.entries:
         check_schema(entry.schema)
     world, covers, wedged = _from_snapshots(loaded)
+    covers |= _forgotten(loaded)
     uncovered: dict[str, int] = {}
     for entry in loaded.entries:
         world = _replayed(world, entry, covers, wedged)
         for record in entry.records:
             if covers.get(record.machine, 0) < entry.revision:
                 uncovered.setdefault(record.machine, entry.revision)
+    lone = [key for key in world.streams if job_of(key) not in world.jobs]
+    if lone:
+        # Their job was forgotten, and their snapshots were still to be removed.
+        streams = {key: one for key, one in world.streams.items() if key not in lone}
+        world = replace(world, streams=streams)
+        uncovered |= {key: loaded.revision for key in lone if key not in uncovered}
     return Recovered(world, wedged, uncovered)
+
+
+def _forgotten(loaded: Loaded) -> dict[str, int]:
+    """Return up to which revision the records of machines that are gone say nothing any more.
+
+    A job that is forgotten has no snapshot, while entries about it may stay: the newest is always
+    kept, and others as long as some machine has records in them that no snapshot covers.
+    """
+    ends: dict[str, int] = {}
+    begun: set[str] = set()
+    told: set[str] = set()
+    for entry in loaded.entries:
+        for record in entry.records:
+            told.add(record.machine)
+            if isinstance(record.event, ForgetRequested):
+                ends[record.machine] = entry.revision
+            elif isinstance(record.event, JobSubmitted | StreamDeclared):
+                begun.add(record.machine)
+    return {
+        machine: ends[job_of(machine)]
+        for machine in told - begun - loaded.snapshots.keys()
+        if job_of(machine) in ends
+    }
 
 
 def _from_snapshots(loaded: Loaded) -> tuple[World, dict[str, int], dict[str, str]]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from primusd.core import Machine, World, find
 from primusd.datafeed.model import Stream, UnitEntry
 from primusd.job.admission_model import Admission
+from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of
 from primusd.state.journal import Loaded, Snapshot
@@ -215,6 +216,11 @@ class Snapshots:
         self.last_at_ms = entry.at_ms
         for record in entry.records:
             self._uncovered.setdefault(record.machine, entry.revision)
+            if isinstance(record.event, ForgetRequested):
+                # Its streams went with it, without records of their own.
+                for machine in self._keys:
+                    if job_of(machine) == record.machine:
+                        self._uncovered.setdefault(machine, entry.revision)
 
     @property
     def has_due(self) -> bool:
