@@ -4,18 +4,18 @@ Checked after each step in tests, and on sampling in the daemon. The numbers are
 7 to 9 are the ledger's (`datafeed/invariants.py`), 11, 12 and 14 are properties of runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from primusd.job import chunks
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.counts import Count, is_gone_for_sure, rules_of
 from primusd.job.duties import plan_of
-from primusd.job.fitting import used_by_node
 from primusd.job.ids import replica_name
 from primusd.job.job import deadline_ms
 from primusd.job.model import Attempt, Job, Replica, RoleState, replicas_of
 from primusd.job.phases import AttemptPhase, Cause, DemandPhase, JobPhase, ReplicaPhase
+from primusd.job.usage import used_by_node
 
 
 class Machines(Protocol):
@@ -38,6 +38,8 @@ def check(world: Machines) -> None:
     """
     for job in world.jobs.values():
         _check_attempts(job)
+        for role in job.roles.values():
+            _check_charges(job, role)
         _check_final(job)
         _check_counts(job)
         _check_moves_on(job)
@@ -45,6 +47,36 @@ def check(world: Machines) -> None:
     _check_reservations(world)
     _check_ports(world)
     _check_all_over(world)
+
+
+def check_step(before: Machines, after: Machines, touched: Iterable[str]) -> None:
+    """Check what one step changed, at a cost that does not grow with what it left alone.
+
+    Args:
+        before: The state before the step.
+        after: The state after it.
+        touched: Machines whose value changed.
+
+    Raises:
+        AssertionError: An invariant does not hold; the message names it by number.
+    """
+    for machine in touched:
+        job = after.jobs.get(machine)
+        if job is None:
+            continue
+        old = before.jobs.get(machine)
+        if old is not None:
+            _check_job_change(old, job)
+        _check_final(job)
+        for role in job.roles.values():
+            was = old.roles.get(role.name) if old is not None else None
+            _check_charges(job, role)
+            for number, chunk in enumerate(role.chunks):
+                known = was.chunks if was is not None else ()
+                if number >= len(known) or known[number] is not chunk:
+                    for replica in chunk.replicas:
+                        name = f"{job.uid} {replica_name(role.name, replica.index)}"
+                        _check_replica_attempts(job, name, replica)
 
 
 def check_change(before: Machines, after: Machines) -> None:
@@ -55,25 +87,41 @@ def check_change(before: Machines, after: Machines) -> None:
     """
     for uid, job in after.jobs.items():
         old = before.jobs.get(uid)
-        if old is None or old is job:
-            continue
-        assert job.generation >= old.generation, f"2: the generation of {uid} fell"
-        for name, role in job.roles.items():
-            was = old.roles.get(name)
-            if was is not None and was is not role:
-                _check_role_change(was, role)
+        if old is not None and old is not job:
+            _check_job_change(old, job)
+
+
+def _check_job_change(old: Job, job: Job) -> None:
+    assert job.generation >= old.generation, f"2: the generation of {job.uid} fell"
+    for name, role in job.roles.items():
+        was = old.roles.get(name)
+        if was is not None and was is not role:
+            _check_role_change(was, role)
 
 
 def _check_role_change(before: RoleState, after: RoleState) -> None:
-    for old, new in zip(replicas_of(before), replicas_of(after), strict=False):
-        name = replica_name(after.name, new.index)
-        assert new.last_number >= old.last_number, f"2: the attempts of {name} fell"
-        known = {one.number: one.outcome for one in new.attempts}
-        for one in old.attempts:
-            outcome = known.get(one.number)
-            if one.outcome is not None and outcome is not None:
-                is_same = outcome == one.outcome or one.outcome.cause is Cause.LOST
-                assert is_same, f"4: the outcome of {name}/{one.number} changed"
+    assert after.generation >= before.generation, f"2: the generation of {after.name} fell"
+    for was, now in zip(before.chunks, after.chunks, strict=False):
+        if was is not now:
+            for old, new in zip(was.replicas, now.replicas, strict=False):
+                if old is not new:
+                    _check_replica_change(replica_name(after.name, new.index), old, new)
+
+
+def _check_replica_change(name: str, old: Replica, new: Replica) -> None:
+    assert new.last_number >= old.last_number, f"2: the attempts of {name} fell"
+    known = {one.number: one.outcome for one in new.attempts}
+    for one in old.attempts:
+        outcome = known.get(one.number)
+        if one.outcome is not None and outcome is not None:
+            is_same = outcome == one.outcome or one.outcome.cause is Cause.LOST
+            assert is_same, f"4: the outcome of {name}/{one.number} changed"
+
+
+def _check_charges(job: Job, role: RoleState) -> None:
+    """15: no end is charged twice."""
+    labels = [one.attempt for one in role.charges if one.attempt]
+    assert len(set(labels)) == len(labels), f"15: {job.uid} charges {labels}"
 
 
 def _named(job: Job) -> Iterator[tuple[str, RoleState, Replica]]:
@@ -84,21 +132,25 @@ def _named(job: Job) -> Iterator[tuple[str, RoleState, Replica]]:
 
 def _check_attempts(job: Job) -> None:
     for name, _, replica in _named(job):
-        numbers = [one.number for one in replica.attempts]
-        assert numbers == sorted(set(numbers)), f"2: {name} has attempts {numbers}"
-        assert not numbers or numbers[-1] == replica.last_number, f"2: {name} lost an attempt"
-        generations = [one.generation for one in replica.attempts]
-        assert generations == sorted(generations), f"2: {name} has generations {generations}"
-        for one in replica.attempts:
-            assert one.generation <= job.generation, f"2: {name}/{one.number} is of the future"
-            assert (one.outcome is not None) == (
-                one.phase in (AttemptPhase.ENDED, AttemptPhase.GONE)
-            ), f"4: {name}/{one.number} is {one.phase} with outcome {one.outcome}"
-        left = [one for one in replica.attempts if one.phase is not AttemptPhase.GONE]
-        replaced = left[:-1] if replica.phase is ReplicaPhase.ACTIVE else left
-        for one in replaced:
-            is_lost = one.outcome is not None and one.outcome.cause is Cause.LOST
-            assert is_lost or job.is_final, f"1: {name}/{one.number} lives beside another"
+        _check_replica_attempts(job, name, replica)
+
+
+def _check_replica_attempts(job: Job, name: str, replica: Replica) -> None:
+    numbers = [one.number for one in replica.attempts]
+    assert numbers == sorted(set(numbers)), f"2: {name} has attempts {numbers}"
+    assert not numbers or numbers[-1] == replica.last_number, f"2: {name} lost an attempt"
+    generations = [one.generation for one in replica.attempts]
+    assert generations == sorted(generations), f"2: {name} has generations {generations}"
+    for one in replica.attempts:
+        assert one.generation <= job.generation, f"2: {name}/{one.number} is of the future"
+        assert (one.outcome is not None) == (
+            one.phase in (AttemptPhase.ENDED, AttemptPhase.GONE)
+        ), f"4: {name}/{one.number} is {one.phase} with outcome {one.outcome}"
+    left = [one for one in replica.attempts if one.phase is not AttemptPhase.GONE]
+    replaced = left[:-1] if replica.phase is ReplicaPhase.ACTIVE else left
+    for one in replaced:
+        is_lost = one.outcome is not None and one.outcome.cause is Cause.LOST
+        assert is_lost or job.is_final, f"1: {name}/{one.number} lives beside another"
 
 
 def _check_final(job: Job) -> None:
