@@ -3,14 +3,15 @@
 from primusd.api.context import Context
 from primusd.api.submitting import demands_of
 from primusd.job.admission_model import Demand
-from primusd.job.fitting import fit
 from primusd.job.phases import DemandPhase
 from primusd.job.spec import JobSpec
+from primusd.job.turns import Turn
+from primusd.job.waits import why_waits
 from primusd.jobfile import Parsed, plan
 from primusd.views import documents
 from primusd.views.plans import plan_view
-from primusd.views.queue import with_demand
-from primusd.views.waiting import Waiting, why_demand_waits
+from primusd.views.queue import queue_with
+from primusd.views.waiting import Waiting
 
 UNBORN = "~"
 """Sorts behind every uid: the job that is planned would be the youngest."""
@@ -44,7 +45,8 @@ def _would_wait(context: Context, spec: JobSpec) -> Waiting | None:
         is_gang=spec.policy == "gang",
     )
     admission = context.engine.world.admission
-    queue = with_demand(admission, demand)
-    if fit(admission, demand, at_ms=at_ms) is not None and not queue.ahead[UNBORN]:
+    survey = queue_with(admission, demand).survey(at_ms=at_ms)
+    outcome = survey.outcome(UNBORN)
+    if outcome is not None and outcome.turn is Turn.STARTS:
         return None
-    return why_demand_waits(demand, queue)
+    return why_waits(survey, demand)

@@ -233,6 +233,9 @@ def _started(before: Job, after: Job, event: ev.TrainerStarted) -> Told | None:
 
 
 def _hung(before: Job, after: Job, event: ev.TrainerHung) -> Told:
+    if not event.evidence:
+        message = f"{attempt_words(event.attempt)} makes progress again"
+        return told("info", "TrainerWentOn", event.attempt.label, message)
     message = f"{attempt_words(event.attempt)} seems to hang: {event.evidence}"
     return told("warning", "TrainerHung", event.attempt.label, message)
 
@@ -438,7 +441,7 @@ TOLD_REASONS = tuple(
     sorted(
         {kind.__name__ for kind in _TELLERS}
         - {"LaunchFailed", "AttemptVanished", "TrainerExited", "ExecutorExpired"}
-        | {"AttemptEnded", "QuarantineLifted"}
+        | {"AttemptEnded", "QuarantineLifted", "TrainerWentOn"}
     )
 )
 """The closed list of `reason` in events."""

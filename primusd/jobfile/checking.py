@@ -18,6 +18,7 @@ from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
 from primusd.jobfile.placements import check_placements
+from primusd.jobfile.queueing import read_queueing
 from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
 from primusd.jobfile.streams import is_url, read_stream
@@ -116,8 +117,7 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         roles=roles,
         namespace=_label(section, "namespace", context.namespace),
         labels=_labels(section),
-        queue=section.text("queue", "default"),
-        priority=section.count("priority", 50, high=100),
+        **read_queueing(section),
         launcher=section.choice("launcher", LAUNCHERS, context.launcher),
         framework=section.choice("framework", FRAMEWORKS, "none"),
         policy=schedule.policy,

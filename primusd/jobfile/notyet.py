@@ -52,7 +52,6 @@ def _ends(endings: tuple[str, ...]) -> Callable[[object], bool]:
 
 
 TABLE: tuple[NotYet, ...] = (
-    NotYet("after", "", "this build does not wait for other jobs yet", _always),
     NotYet(
         "data.*.badFraction", "", "this build counts bad rows (badRows), no fraction yet", _always
     ),
@@ -122,13 +121,6 @@ TABLE: tuple[NotYet, ...] = (
         "kubernetes, yarn",
         "this build has the local launcher only",
         _one_of("kubernetes", "yarn"),
-    ),
-    NotYet("preemptible", "", "this build preempts no job, so the field has no effect", _always),
-    NotYet(
-        "queue",
-        "anything but default",
-        "this build has one queue, called default",
-        _other_than("default"),
     ),
     NotYet("roles.*.dependsOn", "", "in this build all roles start together", _always),
     NotYet(

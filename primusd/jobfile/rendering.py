@@ -18,6 +18,7 @@ from primusd.job.spec import (
 from primusd.jobfile.failures import render_failures
 from primusd.jobfile.limits import render_limits
 from primusd.jobfile.placements import rendered as rendered_placement
+from primusd.jobfile.queueing import render_queueing
 from primusd.jobfile.yamlwriting import write_yaml
 from primusd.units import format_bytes, format_duration
 
@@ -31,8 +32,7 @@ def render(spec: JobSpec) -> dict[str, object]:
         "name": spec.name,
         "namespace": spec.namespace,
         "labels": dict(spec.labels),
-        "queue": spec.queue,
-        "priority": spec.priority,
+        **render_queueing(spec),
         "launcher": spec.launcher,
         "framework": spec.framework,
         "schedule": _schedule(spec),

@@ -3,8 +3,8 @@
 from msgspec import UNSET, UnsetType
 
 from primusd.core import World
-from primusd.job import fitting
 from primusd.job.admission_model import Node
+from primusd.job.usage import NOTHING, used_now
 from primusd.views import cluster_documents as documents
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.views.replicas import known_count
@@ -13,10 +13,7 @@ from primusd.views.times import known_time, rfc3339
 
 def node_document(node: Node, world: World, live: Live = NOTHING_LIVE) -> documents.Node:
     """Return the document of a node of admission."""
-    admission = world.admission
-    used = fitting.used_by_node(admission.demands.values(), admission).get(
-        node.name, fitting.Amount()
-    )
+    used = used_now(world.admission).get(node.name, NOTHING)
     return documents.Node(
         name=node.name,
         launcher=node.launcher,
@@ -46,7 +43,7 @@ def node_document(node: Node, world: World, live: Live = NOTHING_LIVE) -> docume
         usage=_usage(node.name, live),
         attempts=sum(
             held.node == node.name
-            for demand in admission.demands.values()
+            for demand in world.admission.demands.values()
             for held in demand.held.values()
         ),
     )

@@ -1,52 +1,47 @@
-"""The queue as admission has it at one moment: added up once, asked for each job that is shown."""
+"""The queue as admission has it at one moment: surveyed once, asked for each job that is shown."""
 
-from collections.abc import Mapping
-
-from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.job import fitting
-from primusd.job.admission import in_order
 from primusd.job.admission_model import Admission, Demand
-from primusd.job.phases import DemandPhase, NodePhase
+from primusd.job.fitting import is_satisfied
+from primusd.job.phases import DemandPhase
+from primusd.job.usage import with_demand
+from primusd.job.waits import Survey
+
+SURVEY_KEPT_MS = 1_000
+"""Ports that rest and deadlines move with the clock."""
 
 
-class Queue(Struct, frozen=True):
-    """What decides who waits, and for what."""
+class Queue:
+    """Who waits, and for what.
 
-    admission: Admission
-    ahead: Mapping[str, int]
-    """Of each job that waits: how many come before it."""
-    free: fitting.Amount
-    """What the ready nodes have free together."""
-    ready_count: int
-    """Of nodes."""
-    resting_count: int = 0
-    """Of ports on ready nodes that are kept back for a while after their last use."""
+    Attributes:
+        admission: As it is looked at.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self._survey: Survey | None = None
+
+    def survey(self, *, at_ms: int) -> Survey:
+        """Return what becomes of the demands, worked out once for a while."""
+        survey = self._survey
+        if survey is None or not 0 <= at_ms - survey.at_ms < SURVEY_KEPT_MS:
+            survey = self._survey = Survey(self.admission, at_ms=at_ms)
+        return survey
 
 
 def queue_of(admission: Admission) -> Queue:
     """Return the queue of admission as it is."""
-    ahead = {demand.job: place for place, demand in enumerate(in_order(admission))}
-    used = fitting.used_by_node(admission.demands.values(), admission)
-    free, ready_count, resting_count = fitting.Amount(), 0, 0
-    for node in admission.nodes.values():
-        if node.phase is NodePhase.READY:
-            ready_count += 1
-            resting_count += len(node.resting_ports)
-            ports = node.last_port - node.first_port + 1 - len(node.resting_ports)
-            free = free.plus(fitting.Amount(node.cpu_milli, node.memory_bytes, node.gpu, ports))
-            free = free.plus(used.get(node.name, fitting.Amount()), -1)
-    return Queue(admission, ahead, free, ready_count, resting_count)
+    return Queue(admission)
 
 
-def with_demand(admission: Admission, demand: Demand) -> Queue:
+def queue_with(admission: Admission, demand: Demand) -> Queue:
     """Return the queue as it would be with one more demand that has just come."""
-    queue = queue_of(admission)
-    before = sum(one.priority >= demand.priority for one in in_order(admission))
-    return replace(queue, ahead={**queue.ahead, demand.job: before})
+    demands = with_demand(admission.demands, demand.job, demand)
+    return Queue(replace(admission, demands=demands))
 
 
 def is_waiting(demand: Demand) -> bool:
     """Return whether a demand waits for something it does not hold yet."""
-    return demand.phase is DemandPhase.WAITING and not fitting.is_satisfied(demand)
+    return demand.phase is DemandPhase.WAITING and not is_satisfied(demand)

@@ -4,20 +4,16 @@ Order, free room and what could never fit are asked of the functions that grant 
 (`job/admission.py`, `job/fitting.py`), never worked out a second time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
-from msgspec import Struct
-
 from primusd.core import World
-from primusd.job import fitting
-from primusd.job.admission_model import Admission, Demand
 from primusd.job.counts import Count, due_of, rules_of
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
-from primusd.units import bytes_words
+from primusd.job.waits import Wait, why_waits
 from primusd.views.counting import count_role
 from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
@@ -55,12 +51,8 @@ _STEPS: tuple[
 """Reason, words for one and for several, what counts, and how one is told, from first to last."""
 
 
-class Waiting(Struct, frozen=True):
-    """A reason of the closed list, its sentence, and its numbers."""
-
-    reason: str
-    message: str
-    numbers: Mapping[str, int] = {}
+Waiting = Wait
+"""A reason of the closed list, its sentence, and its numbers."""
 
 
 def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
@@ -71,12 +63,17 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
         case JobPhase.STARTING:
             return (
                 _delayed(job, at_ms=at_ms)
-                or _short_of_slots(job, queue)
+                or _short_of_slots(job, queue, at_ms=at_ms)
                 or _not_known_gone(job, at_ms=at_ms)
                 or _on_the_way(job)
+                or _nearly_there(job, at_ms=at_ms)
             )
         case JobPhase.RUNNING:
-            return _delayed(job, at_ms=at_ms) or _paused(job, world) or _short_of_slots(job, queue)
+            return (
+                _delayed(job, at_ms=at_ms)
+                or _paused(job, world)
+                or _short_of_slots(job, queue, at_ms=at_ms)
+            )
         case _:
             return None
 
@@ -90,80 +87,16 @@ def _queued(job: Job, queue: Queue, *, at_ms: int) -> Waiting | None:
             f"{job.start_timeouts} starts did not come to their end",
             {"inMs": left_ms, "startTimeouts": job.start_timeouts},
         )
-    return _short_of_slots(job, queue) or Waiting("WaitingForQueue", "has just come", {})
+    return _short_of_slots(job, queue, at_ms=at_ms) or Waiting(
+        "WaitingForQueue", "has just come", {}
+    )
 
 
-def _short_of_slots(job: Job, queue: Queue) -> Waiting | None:
+def _short_of_slots(job: Job, queue: Queue, *, at_ms: int) -> Waiting | None:
     demand = queue.admission.demands.get(job.uid)
     if demand is None or not is_waiting(demand):
         return None
-    return why_demand_waits(demand, queue)
-
-
-def why_demand_waits(demand: Demand, queue: Queue) -> Waiting:
-    """Return why a demand has not got what it asks for.
-
-    Admission grants the first demand that fits as soon as it does, so one that waits although the
-    nodes have enough in all either comes later than another, or fits on no single node.
-    """
-    if not queue.ready_count:
-        return Waiting("WaitingForNode", _no_node(queue.admission), {"nodesReady": 0})
-    never = fitting.unfit_sentence(queue.admission, demand.roles.values())
-    if never:
-        return Waiting("WaitingForNode", never, {"nodesReady": queue.ready_count})
-    return _slots(demand, queue)
-
-
-def _no_node(admission: Admission) -> str:
-    if not admission.nodes:
-        return "no node is known yet"
-    phases = sorted({node.phase.value.lower() for node in admission.nodes.values()})
-    count = len(admission.nodes)
-    return f"none of {count} nodes is ready ({', '.join(phases)})"
-
-
-def _slots(demand: Demand, queue: Queue) -> Waiting:
-    missing, free = _missing(demand), queue.free
-    ahead = queue.ahead.get(demand.job, 0)
-    numbers: dict[str, int] = {}
-    parts = []
-    for key, word, needed, there, show in (
-        ("gpus", "GPUs", missing.gpu, free.gpu, str),
-        ("cpuMilli", "CPUs", missing.cpu_milli, free.cpu_milli, _cores),
-        ("memoryBytes", "of memory", missing.memory_bytes, free.memory_bytes, bytes_words),
-        ("ports", "ports", missing.port_count, free.port_count, str),
-    ):
-        if needed:
-            numbers |= {f"{key}Needed": needed, f"{key}Free": max(0, there)}
-        if needed > there:
-            amount = f"{show(needed)} {word}".removesuffix("s" if needed == 1 else "\0")
-            rest = _resting(queue) if key == "ports" else ""
-            parts.append(f"{amount}, {show(max(0, there))} free{rest}")
-    waits = f"{ahead} {'job is' if ahead == 1 else 'jobs are'} ahead" if ahead else ""
-    if not parts and ahead:
-        return Waiting("WaitingForQueue", f"{waits} in {demand.queue}", {"jobsAhead": ahead})
-    at_once = " at once" if demand.is_gang else ""
-    needs = "; ".join(parts) or "more room on one node than any of them has free"
-    message = f"needs{at_once} {needs}" + (f"; {waits}" if waits else "")
-    return Waiting("WaitingForSlots", message, numbers | {"jobsAhead": ahead})
-
-
-def _resting(queue: Queue) -> str:
-    count = queue.resting_count
-    return f" ({count} rest for a while after their last use)" if count else ""
-
-
-def _missing(demand: Demand) -> fitting.Amount:
-    """Return what the replicas without a slot take together."""
-    missing = fitting.Amount()
-    for want in demand.roles.values():
-        absent = sum((want.role, index) not in demand.held for index in fitting.indices(want))
-        missing = missing.plus(fitting.amount_of(want), absent)
-    return missing
-
-
-def _cores(cpu_milli: int) -> str:
-    return f"{cpu_milli / 1000:g}"
+    return why_waits(queue.survey(at_ms=at_ms), demand)
 
 
 def _delayed(job: Job, *, at_ms: int) -> Waiting | None:
@@ -235,6 +168,26 @@ def _on_the_way(job: Job) -> Waiting | None:
         if count > 0:
             return _at_step(job, reason, words, count, phases)
     return None
+
+
+def _nearly_there(job: Job, *, at_ms: int) -> Waiting:
+    """Return what a start waits for whose replicas are all past registration."""
+    counts = [role.counts for role in job.roles.values()]
+    old = sum(one[Count.STOPPING] + one[Count.ENDED] for one in counts)
+    if old:
+        words = ("has to end before it begins anew", "have to end before they begin anew")
+        numbers = {"replicas": old, "inMs": 0}
+        return Waiting("RetryDelayed", _counted(old, words), numbers)
+    started = sum(one[Count.STARTING] for one in counts)
+    if started:
+        words = ("starts its trainer", "start their trainers")
+        return Waiting("WaitingForReady", _counted(started, words), {"replicas": started})
+    begun_ms = job.phase_since_ms
+    return Waiting(
+        "WaitingForRole",
+        f"the start gate is not reached after {said_duration(max(0, at_ms - begun_ms))}",
+        {"replicas": sum(role.size for role in job.roles.values())},
+    )
 
 
 def _holding_count(job: Job) -> int:

@@ -1,0 +1,247 @@
+"""Whose turn it is: which demand that waits gets its slots next, and what holds up the others.
+
+The order is priority, then age. Who lacks room or quota and is the first to lack it *reserves*: a
+later demand passes only if what stays free beside it would still hold all that the first ones lack,
+on every node that it touches and in its queue, or if it surely ends before the first could start
+(`job/backfill.py`). A demand that could never start reserves nothing.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from primusd.job.admission_model import Admission, Demand
+from primusd.job.backfill import Start, bound_of, earliest_start
+from primusd.job.events import Place
+from primusd.job.fitting import fit, total_of, unfit_sentence
+from primusd.job.lacking import FIELDS, free_by_node, has_enough, lacking_of, sum_of
+from primusd.job.memo import Memo
+from primusd.job.queues import QUOTA_FIELDS, over_quota, queue_named, used_of
+from primusd.job.rooms import Amount
+from primusd.job.usage import NOTHING, Demands, OrderKey, amount_of, book_of
+
+LINES_REMEMBERED = 4
+
+
+class Turn(StrEnum):
+    """What becomes of a demand that waits."""
+
+    STARTS = "starts"
+    AFTER = "after"
+    """Other jobs must have Succeeded before."""
+    NEVER = "never"
+    """The nodes known now could not hold it even when empty."""
+    OVER_QUOTA = "over quota"
+    """It asks for more than its queue may use."""
+    QUOTA = "quota"
+    """The first that its queue's quota has too little left for."""
+    ROOM = "room"
+    """The first that the nodes have too little room for now."""
+    BEHIND = "behind"
+    """It would take what an earlier one waits for."""
+
+
+class Outcome(Struct, frozen=True):
+    """What becomes of one demand, and why."""
+
+    turn: Turn
+    lacking: Amount = NOTHING
+    """What the replicas without a slot take."""
+    places: tuple[Place, ...] = ()
+    firsts: tuple[str, ...] = ()
+    """Uids of the earlier demands that it must not delay."""
+    quota: Mapping[str, tuple[int, int]] = {}
+    """What the quota has too little of: key to what would be used, and what is allowed."""
+    sentence: str = ""
+    """Of NEVER: why."""
+
+
+class Line(Struct, frozen=True):
+    """Demands that wait for the same things in the same queue, in order."""
+
+    queue: str
+    fields: tuple[str, ...]
+    """What each of them takes any of."""
+    least: Amount
+    """What no one of them takes less than."""
+    is_bounded: bool
+    """It is known when they end."""
+    keys: tuple[OrderKey, ...]
+
+
+_lines: Memo[tuple[OrderKey, ...], tuple[Mapping[str, tuple[str, ...]], tuple[Line, ...]]] = Memo(
+    LINES_REMEMBERED
+)
+
+
+class Round:
+    """One look at the demands that wait, from the first on; asked for each in its order."""
+
+    def __init__(self, state: Admission, *, at_ms: int) -> None:
+        self.state = state
+        self.firsts: list[Demand] = []
+        """Who lacks room on the nodes."""
+        self._at_ms = at_ms
+        self._free = free_by_node(state)
+        self._free_in_all = sum_of(self._free.values())
+        self.reserved = NOTHING
+        self._in_queue: dict[str, tuple[Amount, tuple[Demand, ...]]] = {}
+        """Queue to what those who reserve in it lack, and who they are."""
+        self._starts: dict[str, Start | None] = {}
+
+    def judge(self, demand: Demand) -> Outcome:
+        """Return what becomes of a demand; the earlier ones were judged before."""
+        lacking = lacking_of(demand)
+        if demand.job in self.state.after:
+            return Outcome(Turn.AFTER, lacking)
+        never = unfit_sentence(self.state, demand.roles.values())
+        if never:
+            return Outcome(Turn.NEVER, lacking, sentence=never)
+        queue = queue_named(self.state, demand.queue)
+        over = over_quota(queue, NOTHING, total_of(demand.roles.values()))
+        if over:
+            return Outcome(Turn.OVER_QUOTA, lacking, quota=over)
+        return self._judge_fitting(demand, lacking)
+
+    def _judge_fitting(self, demand: Demand, lacking: Amount) -> Outcome:
+        queue, used = queue_named(self.state, demand.queue), used_of(self.state, demand.queue)
+        short = over_quota(queue, used, lacking)
+        fields = tuple(field for field in FIELDS if getattr(lacking, field))
+        is_behind = self._is_crowded(demand.queue, fields, lacking)
+        if is_behind and not (bound_of(demand, self._at_ms) and not short):
+            return self._behind(demand, lacking)
+        if short:
+            self._reserve(demand, lacking, is_room=False)
+            return Outcome(Turn.QUOTA, lacking, quota=short)
+        places = self._places(demand, lacking)
+        if places is None and is_behind:
+            return self._behind(demand, lacking)
+        if places is None:
+            self._reserve(demand, lacking, is_room=True)
+            return Outcome(Turn.ROOM, lacking)
+        if not is_behind and not self.delays(demand, places):
+            return Outcome(Turn.STARTS, lacking, places)
+        if self._ends_before_firsts(demand):
+            return Outcome(Turn.STARTS, lacking, places, firsts=self._names(demand))
+        return self._behind(demand, lacking)
+
+    def _places(self, demand: Demand, lacking: Amount) -> tuple[Place, ...] | None:
+        if not has_enough(self.state, demand, lacking, self._free_in_all):
+            return None
+        return fit(self.state, demand, at_ms=self._at_ms)
+
+    def _is_crowded(self, queue: str, fields: tuple[str, ...], more: Amount) -> bool:
+        """Return whether it is plain that so much would be taken from earlier ones."""
+        for field in fields:
+            reserved = getattr(self.reserved, field)
+            if reserved and getattr(self._free_in_all, field) < reserved + getattr(more, field):
+                return True
+        reserved_here, _ = self._in_queue.get(queue, (NOTHING, ()))
+        if reserved_here == NOTHING:
+            return False
+        used = used_of(self.state, queue).plus(reserved_here)
+        over = over_quota(queue_named(self.state, queue), used, more)
+        return any(getattr(reserved_here, QUOTA_FIELDS[key]) for key in over)
+
+    def is_hopeless(self, line: Line) -> bool:
+        """Return whether none of a line can start now, whoever of it is looked at."""
+        if not self._is_crowded(line.queue, line.fields, line.least):
+            return False
+        return not line.is_bounded or any(
+            getattr(line.least, field) > getattr(self._free_in_all, field)
+            for field in line.fields
+            if field != "cpu_milli"
+        )
+
+    def _reserve(self, demand: Demand, lacking: Amount, *, is_room: bool) -> None:
+        if is_room:
+            self.firsts.append(demand)
+            self.reserved = self.reserved.plus(lacking)
+        amount, names = self._in_queue.get(demand.queue, (NOTHING, ()))
+        self._in_queue[demand.queue] = (amount.plus(lacking), (*names, demand))
+
+    def delays(self, demand: Demand, places: tuple[Place, ...]) -> bool:
+        """Return whether on some node too little would be left for those who reserve."""
+        if self.reserved == NOTHING:
+            return False
+        taken: dict[str, Amount] = {}
+        for place in places:
+            share = amount_of(demand.roles[place.role])
+            taken[place.node] = taken.get(place.node, NOTHING).plus(share, place.count)
+        return any(
+            getattr(amount, field)
+            and getattr(self._free[node], field) - getattr(amount, field)
+            < getattr(self.reserved, field)
+            and getattr(self.reserved, field)
+            for node, amount in taken.items()
+            if node in self._free
+            for field in FIELDS
+        )
+
+    def _firsts_for(self, demand: Demand) -> list[Demand]:
+        _, in_queue = self._in_queue.get(demand.queue, (NOTHING, ()))
+        return list({one.job: one for one in (*self.firsts, *in_queue)}.values())
+
+    def _names(self, demand: Demand) -> tuple[str, ...]:
+        return tuple(one.job for one in self._firsts_for(demand))
+
+    def _ends_before_firsts(self, demand: Demand) -> bool:
+        """Return whether it surely holds nothing any more when the first of these could start."""
+        ends_ms = bound_of(demand, self._at_ms)
+        if not ends_ms:
+            return False
+        starts = [self.start_of(one) for one in self._firsts_for(demand)]
+        return all(start is not None and ends_ms <= start.at_ms for start in starts)
+
+    def start_of(self, first: Demand) -> Start | None:
+        """Return when a demand that reserves could start, as far as deadlines tell."""
+        if first.job not in self._starts:
+            start = earliest_start(self.state, first, at_ms=self._at_ms)
+            self._starts[first.job] = start
+        return self._starts[first.job]
+
+    def _behind(self, demand: Demand, lacking: Amount) -> Outcome:
+        return Outcome(Turn.BEHIND, lacking, firsts=self._names(demand))
+
+
+def lines_of(state: Admission) -> tuple[Line, ...]:
+    """Return those who wait for room, parted by what they take; the wedged are left out."""
+    waiting = book_of(state.demands).waiting
+    known = _lines.get(waiting)
+    if known is None or known[0] is not state.after:
+        known = _lines.put(waiting, (state.after, tuple(_parted(state, waiting))))
+    return known[1]
+
+
+def _parted(state: Admission, waiting: tuple[OrderKey, ...]) -> Iterator[Line]:
+    parted: dict[tuple[str, tuple[str, ...], bool], list[tuple[OrderKey, Amount]]] = {}
+    for key in waiting:
+        demand = state.demands[key[2]]
+        if demand.job in state.after:
+            continue
+        lacking = lacking_of(demand)
+        fields = tuple(field for field in FIELDS if getattr(lacking, field))
+        is_bounded = bool(demand.ends_ms or demand.runs_for_ms)
+        parted.setdefault((demand.queue, fields, is_bounded), []).append((key, lacking))
+    for (queue, fields, is_bounded), found in parted.items():
+        least = Amount(*(min(getattr(one, field) for _, one in found) for field in FIELDS))
+        yield Line(queue, fields, least, is_bounded, tuple(key for key, _ in found))
+
+
+def in_turn(lines: tuple[Line, ...], round_: Round, demands: Demands) -> Iterator[Demand]:
+    """Yield the demands in order, without those of lines that have become hopeless."""
+    heap = [(line.keys[0], number, 0) for number, line in enumerate(lines)]
+    heapq.heapify(heap)
+    while heap:
+        key, number, place = heap[0]
+        line = lines[number]
+        if round_.is_hopeless(line):
+            heapq.heappop(heap)
+            continue
+        if place + 1 < len(line.keys):
+            heapq.heapreplace(heap, (line.keys[place + 1], number, place + 1))
+        else:
+            heapq.heappop(heap)
+        yield demands[key[2]]
