@@ -72,7 +72,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         ended_at=known_time(job.ended_ms),
         duration_ms=job.ended_ms - job.created_ms if job.ended_ms else UNSET,
         deadline_at=known_time(deadline_ms if job.first_admitted_ms else 0),
-        queue=_queue(job, queue),
+        queue=_queue(job, queue, at_ms=at_ms),
         roles={name: _role(job, role, counts[name]) for name, role in job.roles.items()},
         budgets=documents.Budgets(
             application=_budget(job, Budget.APPLICATION, at_ms=at_ms),
@@ -94,9 +94,9 @@ def _reason(job: Job, waiting: Waiting | None) -> tuple[str | UnsetType, str | U
     return UNSET, UNSET
 
 
-def _queue(job: Job, queue: Queue) -> documents.QueueStatus | UnsetType:
-    ahead = queue.ahead.get(job.uid)
-    if job.phase is not JobPhase.QUEUED or ahead is None:
+def _queue(job: Job, queue: Queue, *, at_ms: int) -> documents.QueueStatus | UnsetType:
+    ahead = queue.survey(at_ms=at_ms).ahead(job.uid) if job.phase is JobPhase.QUEUED else None
+    if ahead is None:
         return UNSET
     return documents.QueueStatus(name=job.spec.queue, position=ahead + 1, ahead=ahead)
 
