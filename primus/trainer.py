@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
+from primus import stacks
 from primus.link import Link
 
 # More often nobody looks, and a loop of short steps would keep its executor busy.
@@ -142,7 +143,13 @@ def ready() -> None:
 
 def hello() -> dict[str, object]:
     """Return the first message of a connection."""
-    return {"op": "hello", "sdk": "primus-py/1", "pid": os.getpid(), "framework": ""}
+    return {
+        "op": "hello",
+        "sdk": "primus-py/1",
+        "pid": os.getpid(),
+        "framework": "",
+        "stacks": stacks.listen(),
+    }
 
 
 def _say(message: dict[str, object]) -> None:

@@ -73,9 +73,11 @@ EVENTS: frozenset[str] = frozenset(
         "request.failed",
         "stop.failed",
         "sweep.failed",
+        "trainer.hung",
         "trainer.misspoke",
         "trainer.op_ignored",
         "trainer.started",
+        "trainer.went_on",
     }
 )
 

@@ -10,6 +10,7 @@ from primusd.executor.protocol import FeedPlan, LaunchOrder, Probe, ShippedFile
 from primusd.job.environment import environment
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job
+from primusd.job.rules import log_patterns
 from primusd.job.spec import JobSpec, Reading, RoleSpec, stream_of
 
 SHELL = ("/bin/sh", "-c")
@@ -58,12 +59,14 @@ def launch_order(
         grace_ms=role.stop.grace_ms,
         log_bytes_max=settings.log_bytes_max,
         log_files_max=settings.log_files_max,
-        log_patterns=(),
+        log_patterns=log_patterns(spec, attempt.role),
         ready=None
         if role.ready is None
         else Probe(role.ready.kind, role.ready.value, PROBE_EVERY_MS),
         feeds=tuple(_feed_plan(spec, role, reading) for reading in role.data),
         orphan_ms=ORPHAN_MS,
+        hang_ms=spec.hang.after_ms,
+        hang_phase_ms=spec.hang.phase_after_ms,
     )
 
 

@@ -15,6 +15,7 @@ from primusd.job.events import (
     ExecutorReturned,
     PreemptionNoticed,
     TrainerExited,
+    TrainerHung,
     TrainerReady,
     TrainerStarted,
 )
@@ -70,6 +71,8 @@ def _about_the_trainer(
             yield TrainerStarted(attempt, trainer.pid, trainer.started_ms)
         if trainer.ready and not found.is_ready and found.phase is not AttemptPhase.STOPPING:
             yield TrainerReady(attempt)
+        if bool(report.hang) != bool(found.hang) and found.phase is not AttemptPhase.STOPPING:
+            yield TrainerHung(attempt, report.hang)
     if report.preemption_ms > 0 and not found.preemption_ms and found.phase in UNTIL_STOPPING:
         yield PreemptionNoticed(attempt, report.preemption_ms)
 

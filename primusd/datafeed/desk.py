@@ -54,6 +54,7 @@ class Desk:
         self.progress: Progress | None = None
         self.checkpoint: Checkpoint | None = None
         self.phase = ""
+        self.stack_signals: dict[int, int] = {}
         self.is_urgent = False
 
     def _look(self) -> None:

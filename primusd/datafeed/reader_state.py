@@ -304,6 +304,11 @@ class ReaderState:
         self._blocked_s += seconds
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether the trainer waits for data now."""
+        return self._waiting_since is not None
+
+    @property
     def is_drained(self) -> bool:
         """Whether nothing is left to read or to take."""
         return not len(self.flights) and all(one.is_done for one in self._holdings.values())

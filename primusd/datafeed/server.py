@@ -28,7 +28,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -104,6 +104,21 @@ class FeedServer:
     def phase(self) -> str:
         """The phase that the trainer says it is in, as `evaluation`; "" none."""
         return self._desk.phase
+
+    @property
+    def taken(self) -> int:
+        """How many rows or bytes the trainer took so far, of all its streams."""
+        return sum(reader.state.flights.taken for reader in self._desk.readers.values())
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the trainer waits for rows that are not there."""
+        return any(reader.state.is_waited_for for reader in self._desk.readers.values())
+
+    @property
+    def stack_signals(self) -> Mapping[int, int]:
+        """Processes of the trainer to the signal on which each prints what its threads do."""
+        return self._desk.stack_signals
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the trainer finds its feed by."""

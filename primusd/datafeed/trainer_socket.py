@@ -6,7 +6,9 @@ does not read, and only there.
 """
 
 import contextlib
+import signal
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -33,6 +35,7 @@ OUTBOX_MAX = 256
 METRICS_MAX = 256
 IOV_MAX = 512
 LAYOUTS = ("numpy", "arrow")
+_PEER = struct.Struct("3i")
 
 
 class TrainerConnection:
@@ -46,6 +49,7 @@ class TrainerConnection:
         self._outbox: deque[bytes] = deque()
         self._inbox = bytearray()
         self._unknown: set[str] = set()
+        self._has_phase = False
         self._is_closed = False
 
     # The loop's side.
@@ -93,7 +97,7 @@ class TrainerConnection:
     def _hear(self, message: Mapping[str, object]) -> None:
         match message:
             case {"op": "hello"}:
-                self._welcome()
+                self._greet(message)
             case {"op": "open", "stream": str(name)}:
                 self._open(name, message)
             case {"op": "close", "stream": str(name)}:
@@ -117,6 +121,7 @@ class TrainerConnection:
                 self._desk.progress = _progress(message)
             case {"op": "phase", "name": str(name)}:
                 self._desk.phase = name if message.get("active", True) else ""
+                self._has_phase = bool(self._desk.phase)
             case {"op": "checkpoint", "path": str(path)}:
                 savepoint = message.get("savepoint")
                 self._desk.checkpoint = Checkpoint(
@@ -132,6 +137,17 @@ class TrainerConnection:
                 log.warning("trainer.op_ignored", op=op)
             case _:
                 pass
+
+    def _greet(self, message: Mapping[str, object]) -> None:
+        number = _whole(message.get("stacks"))
+        if signal.SIGRTMIN <= number <= signal.SIGRTMAX:
+            self._desk.stack_signals[self._pid()] = number
+        self._welcome()
+
+    def _pid(self) -> int:
+        """Return who is at the other end, by the kernel's word."""
+        peer = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        return int(_PEER.unpack(peer)[0])
 
     def _welcome(self) -> None:
         attempt = self._desk.attempt
@@ -191,6 +207,9 @@ class TrainerConnection:
 
     def _hang_up(self) -> None:
         self._is_closed = True
+        if self._has_phase:
+            # Who declared it is gone, and nobody else will end it.
+            self._desk.phase = ""
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()

@@ -18,6 +18,7 @@ OUR_FOLDER = "primusd"
 NODE_LEAF = "node"
 """Where a node of a version 2 host sits: a group with processes in it can limit no others."""
 CONTROLLERS = frozenset({"memory", "cpu"})
+NOBODY_COUNTS = -1
 
 
 class Trees(Struct, frozen=True):
@@ -146,8 +147,11 @@ class Group:
             self._write("unified", "cpu.max", f"{quota_us} {CPU_PERIOD_US}")
 
     def oom_kills(self) -> int:
-        """Return by how much the kernel's counter rose since the group was made."""
-        return max(0, self._oom_count() - self._oom_before)
+        """Return by how much the kernel's counter rose since the group was made; -1 none counts."""
+        count = self._oom_count()
+        if count is None or self._oom_before is None:
+            return NOBODY_COUNTS
+        return max(0, count - self._oom_before)
 
     def kill(self) -> None:
         """End everything inside at once, where the kernel can."""
@@ -160,12 +164,12 @@ class Group:
             _try_rmdir(folder)
         self._folders.clear()
 
-    def _oom_count(self) -> int:
+    def _oom_count(self) -> int | None:
         for kind, file in (("memory_v1", "memory.oom_control"), ("unified", "memory.events")):
             count = self._read_key(kind, file, "oom_kill")
             if count is not None:
                 return count
-        return 0
+        return None
 
     def cpu_ms(self) -> int | None:
         """Return the processor time used inside; None where it is not counted."""

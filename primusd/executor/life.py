@@ -58,6 +58,7 @@ class Life:
         self.host = self.placing.host or host_name()
         self.incarnation = os.urandom(8).hex()
         self.pid = os.getpid()
+        hang: Evidence that the trainer hangs; "" it does not.
         self.clock = SystemClock()
         self.state = Executor(heads=bootstrap.heads, born_ms=self.clock.boot_ms())
         self.feed: FeedServer | None = None
@@ -71,6 +72,7 @@ class Life:
         self._stop_signalled = False
         self._started_ms = 0
         self._woken = anyio.Event()
+        self.hang = ""
         self._tasks: TaskGroup | None = None
 
     def now_ms(self) -> int:
@@ -100,7 +102,7 @@ class Life:
         left_ms = max(1, self._preempted_at_ms - self.now_ms()) if self._preempted_at_ms else 0
         feed = self.feed
         if feed is None:
-            return Facts(usage=self.usage, preemption_ms=left_ms)
+            return Facts(usage=self.usage, preemption_ms=left_ms, hang=self.hang)
         return Facts(
             progress=feed.progress,
             checkpoint=feed.checkpoint,
@@ -115,12 +117,22 @@ class Life:
     async def run(self, talk: Callable[["Life"], Coroutine[object, object, None]]) -> int:
         """Live; return this process's exit code."""
         async with anyio.create_task_group() as tasks:
+            hang=self.hang,
             self._tasks = tasks
             tasks.start_soon(self._hear_signals)
             tasks.start_soon(talk, self)
             tasks.start_soon(self._measure)
             code = await self._act()
             tasks.cancel_scope.cancel()
+    def cpu_ms(self) -> int:
+        """Return the processor time that the trainer and all it started used so far."""
+        return self._trainer.usage().cpu_ms if self._trainer is not None else 0
+
+    def note(self, text: str) -> None:
+        """Put what we have to say ourselves into the trainer's log."""
+        if self._output is not None:
+            self._output.note("stderr", text)
+
         return code
 
     async def _act(self) -> int:

@@ -294,6 +294,10 @@ class Output:
         self._patterns.search(stream, data)
         self._writers[stream].write(data, self._wall_ms())
 
+    def note(self, stream: str, text: str) -> None:
+        """Keep what we have to say ourselves; it is no line of the trainer's."""
+        self._writers[stream].write(text.encode(), self._wall_ms())
+
     def close(self) -> None:
         """Close the files."""
         for writer in self._writers.values():

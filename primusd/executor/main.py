@@ -17,6 +17,7 @@ from primusd.executor.directory import (
     read_exit_record,
     take_lock,
 )
+from primusd.executor.hang_watch import watch_progress
 from primusd.executor.life import Life
 from primusd.executor.machine import EXIT_DISK, EXIT_INTERNAL, EXIT_LEFT
 from primusd.executor.processes import become_subreaper, boot_id, started_ticks
@@ -79,5 +80,12 @@ def run(bootstrap_path: Path, directory: AttemptDirectory, lock: int) -> int:
     structlog.contextvars.bind_contextvars(
         job=bootstrap.attempt.job, attempt=bootstrap.attempt.label
     )
-    code: int = anyio.run(life.run, talk)
+    code: int = anyio.run(life.run, _accompany)
     return code
+
+
+async def _accompany(life: Life) -> None:
+    """Talk with the daemon, and watch the trainer's progress."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk, life)
+        tasks.start_soon(watch_progress, life)

@@ -86,6 +86,10 @@ class LaunchOrder(Struct, frozen=True, array_like=True):
     """Streams it will read; how they reach the trainer."""
     orphan_ms: int
     """Without any head for so long: stop the trainer. Default 7 days."""
+    hang_ms: int = 0
+    """Without progress for so long, after the first: it hangs; 0 never."""
+    hang_phase_ms: int = 0
+    """In place of `hang_ms` within a phase that the trainer declared; 0 never."""
 
 
 class Hello(Struct, frozen=True, array_like=True, tag="hello"):
@@ -147,7 +151,7 @@ class Exit(Struct, frozen=True, array_like=True):
     executor_error: str
     """"" or portTaken:<name> | files:<text> | disk | internal:<text>."""
     oom_kills: int
-    """Rise of the counter during the attempt."""
+    """Rise of the counter during the attempt; -1 nobody counts here."""
     peak_rss_bytes: int
     started_ms: int
     ended_ms: int
@@ -230,7 +234,7 @@ class Report(Struct, frozen=True, array_like=True, tag="report"):
     usage: Usage | None = None
     """Each 10 s; not journaled."""
     hang: str = ""
-    """Evidence, once the hang rule holds."""
+    """Evidence, as long as the hang rule holds."""
     feeds: tuple[FeedReport, ...] = ()
     answers: tuple[Answer, ...] = ()
 
@@ -249,6 +253,16 @@ class Start(Struct, frozen=True, array_like=True, tag="start"):
     """
     inline: bytes = b""
     """The peers document when it is below 16 KiB."""
+    has_variables: bool = False
+    """StartVariables belong to it, to be fetched with the same digest."""
+
+
+class StartVariables(Struct, frozen=True):
+    """Variables that hang on who the peers are: known only when all of them hold. JSON, fetched."""
+
+    env: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
+    """By variable: what a file has to hold whose path is the variable's value."""
 
 
 class Stop(Struct, frozen=True, array_like=True, tag="stop"):

@@ -35,6 +35,7 @@ class Watched(Struct, frozen=True):
     exit: Exit | None
     ports: tuple[tuple[str, int], ...]
     is_preempted: bool
+    is_hung: bool
     checkpoint: Checkpoint | None
     answers: tuple[int, ...]
     """Ids."""
@@ -49,6 +50,7 @@ class Facts(Struct, frozen=True):
     feeds: tuple[FeedReport, ...] = ()
     answers: tuple[Answer, ...] = ()
     preemption_ms: int = 0
+    hang: str = ""
 
 
 def compose(state: Executor, facts: Facts) -> Report:
@@ -64,6 +66,7 @@ def compose(state: Executor, facts: Facts) -> Report:
         progress=facts.progress,
         checkpoint=facts.checkpoint,
         usage=facts.usage,
+        hang=facts.hang,
         feeds=facts.feeds,
         answers=facts.answers,
     )
@@ -77,6 +80,7 @@ def watched(state: Executor, facts: Facts, answers: tuple[int, ...]) -> Watched:
         state.exit,
         state.ports,
         facts.preemption_ms > 0,
+        bool(facts.hang),
         facts.checkpoint,
         answers,
     )

@@ -25,6 +25,8 @@ class Surroundings(Struct, frozen=True):
     is_job_stopping: bool
     has_moved: bool
     """The replica has moved on: the outcome cannot change any more."""
+    memory_bytes: int = 0
+    """The limit that the role's spec sets; 0 none."""
 
 
 def apply(attempt: Attempt, event: ev.AttemptEvent, around: Surroundings) -> Attempt | Ignore:
@@ -89,8 +91,8 @@ def _apply_executor(attempt: Attempt, event: _ExecutorEvent, around: Surrounding
         case ev.TrainerStarted() | ev.TrainerReady():
             return _started(attempt, event, around)
         case ev.TrainerHung():
-            # Told in the timeline; a rule that restarts is not carried out yet.
-            return attempt
+            since_ms = (attempt.hung_ms or around.at_ms) if event.evidence else 0
+            return replace(attempt, hang=shorten(event.evidence), hung_ms=since_ms)
         case ev.TrainerExited():
             return _ended(attempt, Evidence(exit=event.exit), around, AttemptPhase.ENDED)
         case ev.ExecutorExpired():
@@ -159,6 +161,7 @@ def _ended(
     """Return the attempt with its outcome, in Ended or Gone."""
     if attempt.phase is AttemptPhase.STOPPING:
         evidence = replace(evidence, stop=attempt.stop, is_job_stopping=around.is_job_stopping)
+    evidence = replace(evidence, memory_bytes=attempt.memory_bytes or around.memory_bytes)
     return replace(
         attempt,
         phase=phase,
@@ -172,7 +175,8 @@ def _ended(
 
 def _vanished(attempt: Attempt, event: ev.AttemptVanished, around: Surroundings) -> Attempt:
     """Nothing of it is left: Gone, with the exit record as the best evidence."""
-    evidence = Evidence(exit=event.exit, word=event.evidence)
+    memory_bytes = attempt.memory_bytes or around.memory_bytes
+    evidence = Evidence(exit=event.exit, word=event.evidence, memory_bytes=memory_bytes)
     if attempt.outcome is None:
         return _ended(attempt, evidence, around, AttemptPhase.GONE)
     outcome = attempt.outcome

@@ -7,9 +7,10 @@ from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.counts import LIVING, Count
 from primusd.job.ids import AttemptId, Span, replica_name
-from primusd.job.model import Job, Replica, RoleState, StreamSummary
+from primusd.job.model import Job, Outcome, Replica, RoleState, StreamSummary, replicas_of
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import JobPhase, ReplicaPhase
+from primusd.job.rules import COMPLETE, GIVE_UP, condition_words, rule_label, rule_of
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.job.spec import RoleSpec, streams_of
 from primusd.job.wording import left_out_words, unit_words
@@ -64,12 +65,30 @@ def _permanent(job: Job, role: RoleState) -> ev.VerdictReached | None:
         return None
     outcome = replica.attempts[-1].outcome
     assert outcome is not None, "an attempt that failed for good has an outcome"
+    if outcome.rule:
+        return _fail_by_rule(job, role, replica, outcome)
     return _fail(
         str(outcome.cause),
         f"{replica_name(role.name, replica.index)} {how_it_ended(outcome)}; "
         "another try cannot mend that",
         f"{role.name}: {outcome.cause}",
         {"attempt": replica.attempts[-1].number},
+        cause=AttemptId(job.uid, role.name, replica.index, replica.attempts[-1].number).label,
+    )
+
+
+def _fail_by_rule(
+    job: Job, role: RoleState, replica: Replica, outcome: Outcome
+) -> ev.VerdictReached:
+    """Return the failure that a rule of `failure` asks for, naming it."""
+    rule, label = rule_of(job.spec, outcome), rule_label(outcome.rule)
+    words = f" ({condition_words(rule)})" if rule is not None else ""
+    return _fail(
+        "FailureRule",
+        f"{replica_name(role.name, replica.index)} {how_it_ended(outcome)}; "
+        f"by {label}{words} the job fails",
+        label,
+        {"attempt": replica.attempts[-1].number, "rule": outcome.rule - 1},
         cause=AttemptId(job.uid, role.name, replica.index, replica.attempts[-1].number).label,
     )
 
@@ -92,10 +111,13 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
     if reason not in {"RetriesExhausted", "Crashed", "OutOfMemory"}:
         reason = "RetriesExhausted"
     name = replica_name(role.name, replica.index)
+    why = f"and the {outcome.budget} budget of {limit} is used up"
+    if outcome.action == GIVE_UP:
+        reason, why = "FailureRule", f"and gets no other try by {rule_label(outcome.rule)}"
     return _fail(
         reason,
-        f"{name} {how_it_ended(outcome)} (cause {outcome.cause}) and the {outcome.budget} budget "
-        f"of {limit} is used up; {role.name} needs {success_words(spec, role)}",
+        f"{name} {how_it_ended(outcome)} (cause {outcome.cause}) {why}; "
+        f"{role.name} needs {success_words(spec, role)}",
         f"{role.name}: {rule_words(spec)}",
         {
             "failed": failed,
@@ -240,6 +262,7 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
                 f"{completed} of {role.size} {role.name} completed{and_failed}, "
                 f"{rule_words(spec)} was asked for"
             )
+        yield from _by_rule(job, role)
     for name, stream in job.streams.items():
         if stream.skipped:
             unit = unit_words(job.spec, name)
@@ -247,6 +270,21 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             yield f"{left_out} of stream {name} were left out"
         elif not stream.is_finished and streams_of(job.spec)[name]:
             yield f"stream {name} was not read to its end, leftover allow was asked for"
+
+
+def _by_rule(job: Job, role: RoleState) -> Iterator[str]:
+    """Yield how many failures of a role a rule made completions."""
+    if not any(rule.action == COMPLETE for rule in job.spec.failure):
+        return
+    outcomes = [
+        one.attempts[-1].outcome
+        for one in replicas_of(role)
+        if one.phase is ReplicaPhase.COMPLETED and one.attempts
+    ]
+    numbers = [one.rule for one in outcomes if one is not None and one.action == COMPLETE]
+    for number in sorted(set(numbers)):
+        count = numbers.count(number)
+        yield f"{count} of {role.size} {role.name} count as completed by {rule_label(number)}"
 
 
 def _is_running(role: RoleState) -> bool:

@@ -7,13 +7,24 @@ gone, or after `replaceAfter` where that cannot be known.
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.budgets import attempt_identity, failures_after, retry_delay_ms
-from primusd.job.counts import Count, RoleRules, has_retry, is_gone_for_sure, rules_of
+from primusd.job.counts import (
+    Count,
+    RoleRules,
+    has_retry,
+    is_completion,
+    is_failure,
+    is_gone_for_sure,
+    rules_of,
+)
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
+from primusd.job.rules import grown_bytes, rule_of
 
 SYNCHRONOUS = frozenset({"torch", "tensorflow-multiworker", "jax", "mpi", "horovod"})
 RETIRING = frozenset({StopReason.SCALED_DOWN, StopReason.VERDICT})
@@ -33,12 +44,18 @@ def settle(job: Job, at_ms: int) -> ev.JobEvent | None:
     return None
 
 
-def unit_of(job: Job, role: RoleState) -> str:
+def unit_of(job: Job, role: RoleState, outcome: Outcome | None = None) -> str:
     """Return what restarts together after a failure in the role.
 
     After a first completion in a synchronous role nobody is left to join: it restarts whole.
+
+    Args:
+        job: Of the role.
+        role: In which the failure was.
+        outcome: The failure; a rule that decided it may name another unit than the role.
     """
-    unit = job.spec.roles[role.name].restart.unit
+    rule = rule_of(job.spec, outcome)
+    unit = (rule.unit if rule is not None else "") or job.spec.roles[role.name].restart.unit
     if unit == "replica" and job.spec.framework in SYNCHRONOUS and role.counts[Count.COMPLETED]:
         return "role"
     return unit
@@ -54,18 +71,30 @@ def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
     for role in job.roles.values():
         if not role.counts[Count.RESTARTER]:
             continue
-        unit = unit_of(job, role)
-        if unit == "replica":
-            continue
-        replica = next(chunks.find(role, Count.RESTARTER))
-        attempt = replica.attempts[-1]
-        not_before_ms, failures = role_retry(job, role, replica, attempt)
-        budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
-        cause = AttemptId(job.uid, role.name, replica.index, attempt.number)
-        if unit == "role":
-            return ev.RoleRestarted(role.name, cause, not_before_ms, budget, failures)
-        return ev.JobRestarted(cause, not_before_ms, budget, failures)
+        found = _restarted_with(job, role)
+        if found is not None:
+            return found
     return None
+
+
+def _restarted_with(job: Job, role: RoleState) -> ev.RoleRestarted | ev.JobRestarted | None:
+    """Return what restarts together with the first replica of a role that does not alone."""
+    for replica in chunks.find(role, Count.RESTARTER):
+        attempt = replica.attempts[-1]
+        unit = unit_of(job, role, attempt.outcome)
+        if unit != "replica":
+            break
+        if not job.spec.failure:
+            return None
+    else:
+        return None
+    not_before_ms, failures = role_retry(job, role, replica, attempt)
+    budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
+    cause = AttemptId(job.uid, role.name, replica.index, attempt.number)
+    grown = grown_bytes(job.spec, role.name, attempt)
+    if unit == "role":
+        return ev.RoleRestarted(role.name, cause, not_before_ms, budget, failures, grown)
+    return ev.JobRestarted(cause, not_before_ms, budget, failures, grown)
 
 
 def role_retry(job: Job, role: RoleState, replica: Replica, attempt: Attempt) -> tuple[int, int]:
@@ -83,13 +112,15 @@ def _retry(
 ) -> tuple[int, int]:
     failures = failures_after(failures_before, attempt)
     budget = attempt.outcome.budget if attempt.outcome else Budget.NONE
-    delay_ms = retry_delay_ms(
-        job.spec.roles[role].restart,
-        budget,
-        failures,
-        attempt_identity(job, role, index, attempt.number),
-    )
-    return attempt.ended_ms + delay_ms, failures
+    restart = job.spec.roles[role].restart
+    rule = rule_of(job.spec, attempt.outcome)
+    if rule is not None and rule.delay_ms >= 0:
+        longest_ms = max(restart.delay_max_ms, rule.delay_ms) if rule.delay_ms else 0
+        restart = replace(restart, delay_ms=rule.delay_ms, delay_max_ms=longest_ms)
+        # The first one waits too: it was said how long.
+        budget = Budget.NONE
+    identity = attempt_identity(job, role, index, attempt.number)
+    return attempt.ended_ms + retry_delay_ms(restart, budget, failures, identity), failures
 
 
 def _move(job: Job, role: RoleState, at_ms: int) -> ev.DecidedEvent | None:
@@ -144,7 +175,7 @@ def _kind_of_move(replica: Replica, rules: RoleRules) -> type[ev.DecidedEvent]:
     outcome = attempt.outcome
     assert outcome is not None, "an attempt that is over has an outcome"
     is_old = attempt.generation < rules.generation
-    if replica.is_recalled or (is_old and not outcome.charged):
+    if replica.is_recalled or (is_old and not is_failure(outcome)):
         return ev.ReplicaRecalled
     if is_old:
         # The cause of its role's restart.
@@ -153,12 +184,10 @@ def _kind_of_move(replica: Replica, rules: RoleRules) -> type[ev.DecidedEvent]:
 
 
 def _kind_in_force(outcome: Outcome, rules: RoleRules) -> type[ev.DecidedEvent]:
-    if outcome.cause is Cause.COMPLETED:
+    if is_completion(outcome):
         return ev.AttemptCompleted
-    if outcome.is_permanent or (outcome.charged and not has_retry(outcome, rules)):
-        return ev.RetriesExhausted
-    if outcome.charged:
-        return ev.RetryDecided
+    if is_failure(outcome):
+        return ev.RetryDecided if has_retry(outcome, rules) else ev.RetriesExhausted
     if outcome.cause is Cause.STOPPED and outcome.stop_reason in RETIRING:
         return ev.ReplicaRetired
     return ev.ReplicaRecalled
@@ -175,7 +204,8 @@ def _retry_decided(
             role.name, replica.index, role.not_before_ms, Budget.NONE, replica.failures
         )
     not_before_ms, failures = replica_retry(job, role, replica, attempt)
-    return ev.RetryDecided(role.name, replica.index, not_before_ms, outcome.budget, failures)
+    grown = grown_bytes(job.spec, role.name, attempt)
+    return ev.RetryDecided(role.name, replica.index, not_before_ms, outcome.budget, failures, grown)
 
 
 def _back(job: Job, role: RoleState) -> ev.ReplicaRecalled | None:

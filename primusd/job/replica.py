@@ -86,6 +86,7 @@ def surroundings(
         job.spec.roles[role].ready is None,
         job.phase is JobPhase.STOPPING,
         has_moved,
+        job.spec.roles[role].resources.memory_bytes,
     )
 
 
@@ -138,6 +139,7 @@ def _attempt_begun(job: Job, event: ev.AttemptBegun, at_ms: int) -> Job:
             ports=_ports(spec, replica.first_port),
             requested_ms=at_ms,
             phase_since_ms=at_ms,
+            memory_bytes=replica.memory_bytes,
         )
         return replace(
             replica,
@@ -169,15 +171,25 @@ def _kept(old: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
 def _retry_decided(job: Job, event: ev.RetryDecided) -> Job:
     def delayed(role: RoleState, replica: Replica) -> Replica:
         check_replica("RetryDecided", replica.phase, replica_name(role.name, replica.index))
-        return replace(
+        after = replace(
             replica,
             phase=ReplicaPhase.DELAYED,
             not_before_ms=event.not_before_ms,
             failures=event.failures,
         )
+        return _asking(after, event.memory_bytes)
 
     after = change_replicas(job, (Span(event.role, event.index, event.index),), delayed)
+    if event.memory_bytes:
+        after = replace(after, slots_lost=after.slots_lost + 1)
     return delay_start(after, event.not_before_ms)
+
+
+def _asking(replica: Replica, memory_bytes: int) -> Replica:
+    """Return the replica that asks for more memory, and so for its slot anew; 0 for the same."""
+    if not memory_bytes:
+        return replica
+    return replace(replica, memory_asked_bytes=memory_bytes, slot_generation=0)
 
 
 def delay_start(job: Job, not_before_ms: int) -> Job:
@@ -242,12 +254,27 @@ def _role_restarted(job: Job, event: ev.RoleRestarted, at_ms: int) -> Job:
         generation=generation,
         groups_lost=tuple(one for one in job.groups_lost if one.role != event.role),
     )
-    after = restart_role(after, event.role, event.not_before_ms, event.failures)
+    after = restart_role(
+        after, event.role, event.not_before_ms, event.failures, memory_bytes=event.memory_bytes
+    )
     return delay_start(after, event.not_before_ms)
 
 
-def restart_role(job: Job, name: str, not_before_ms: int, failures: int) -> Job:
-    """Return the job whose role is in force only from this generation on: its gate is closed."""
+def restart_role(
+    job: Job, name: str, not_before_ms: int, failures: int, *, memory_bytes: int = 0
+) -> Job:
+    """Return the job whose role is in force only from this generation on: its gate is closed.
+
+    Args:
+        job: In its new generation.
+        name: Of the role.
+        not_before_ms: Nothing of it begins before.
+        failures: Consecutive ones of the role.
+        memory_bytes: What each of its replicas asks for from now on; 0 the same as before.
+    """
+    if memory_bytes:
+        everyone = (Span(name, 0, job.roles[name].size - 1),)
+        job = change_replicas(job, everyone, lambda _, one: _asking(one, memory_bytes))
     role = replace(
         job.roles[name],
         generation=job.generation,

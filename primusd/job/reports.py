@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from primusd.errors import PhaseConflictError
 from primusd.job import attempt as attempts
-from primusd.job import chunks, limits
+from primusd.job import chunks, limits, rules
 from primusd.job import events as ev
 from primusd.job.budgets import charge, refund
 from primusd.job.counts import rules_of
@@ -87,6 +87,7 @@ def _charged(
         job.phase in (JobPhase.QUEUED, *ACTIVE_PHASES) and before.generation >= role.generation
     )
     if is_counted:
+        outcome = rules.judge(job.spec, role.name, outcome)
         role, outcome = charge(job, role, outcome, attempt, boot_id=after.boot_id, at_ms=at_ms)
     job = replace(
         job,

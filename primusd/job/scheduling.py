@@ -129,6 +129,8 @@ def _too_late(
             if is_gang and not role.gate_opened:
                 return start_timed_out(job, at_ms, f"{name} waited too long for the others")
             reason, text = StopReason.START_TIMEOUT, "its files or ports were not there in time"
+        case AttemptPhase.RUNNING:
+            reason, text = StopReason.HUNG, attempt.hang
         case _:
             reason, text = StopReason.START_TIMEOUT, "its trainer did not start in time"
     # All of the role that are as late for the same reason: one event for a chunk or many.

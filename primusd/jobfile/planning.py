@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from primusd.job.spec import JobSpec, RoleSpec, budgets_of, streams_of
+from primusd.job.rules import action_words, condition_words, rule_label
+from primusd.job.spec import Hang, JobSpec, RoleSpec, budgets_of, streams_of
 from primusd.jobfile.names import DERIVED
 from primusd.jobfile.patching import diff
 from primusd.jobfile.rendering import render
@@ -49,8 +50,11 @@ def failure_rules(spec: JobSpec) -> list[str]:
         "code 0: completed, never started again",
         "the command cannot be started, or the launcher refuses it: the job fails",
     ]
+    for number, rule in enumerate(spec.failure, start=1):
+        rules.append(f"{rule_label(number)}, {condition_words(rule)}: {action_words(rule)}")
     for role in spec.roles.values():
         rules += _role_rules(spec, role)
+    rules.append(_hang_rule(spec.hang))
     for stream, readers in streams_of(spec).items():
         if readers:
             of = spec.data[stream.partition("@")[0]]
@@ -91,10 +95,11 @@ def _role_rules(spec: JobSpec, role: RoleSpec) -> list[str]:
         f"{what[restart.unit]} starts again after {format_duration(restart.delay_ms)}, doubling "
         f"to {format_duration(restart.delay_max_ms)}"
     )
+    grows = "; out of memory: with 1.5 times as much" if role.resources.memory_bytes else ""
     return [
         f"{role.name}, a crash or out of memory: "
         + (
-            f"{again}; {budgets.application} times within {within}"
+            f"{again}; {budgets.application} times within {within}{grows}"
             if budgets.application
             else "fails"
         ),
@@ -105,6 +110,13 @@ def _role_rules(spec: JobSpec, role: RoleSpec) -> list[str]:
             else "fails"
         ),
     ]
+
+
+def _hang_rule(hang: Hang) -> str:
+    if not hang.after_ms:
+        return "no progress: nobody looks"
+    then = {"report": "it is told", "restart": "it is stopped, which counts as a crash"}
+    return f"no progress for {format_duration(hang.after_ms)} after the first: {then[hang.action]}"
 
 
 def _bad_rows(on_bad: str, bad_rows: int) -> str:

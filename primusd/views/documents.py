@@ -184,6 +184,8 @@ class OutcomeStatus(_Document, frozen=True, kw_only=True):
     peak_rss_bytes: int
     evidence: tuple[str, ...]
     last_line: str
+    rule: Text = UNSET
+    """That decided what follows: `failure[1]`."""
 
 
 class AttemptStatus(_Document, frozen=True, kw_only=True):
@@ -206,6 +208,10 @@ class AttemptStatus(_Document, frozen=True, kw_only=True):
     stopping: Text = UNSET
     """Reason of the stop that is being carried out."""
     quarantined: bool | UnsetType = UNSET
+    memory_bytes: Number = UNSET
+    """Its limit, where that is another than its role's."""
+    hang: Text = UNSET
+    """Evidence that it hangs, or hung when it was stopped."""
     pid: Number = UNSET
     """Of the trainer, on its host."""
     outcome: OutcomeStatus | UnsetType = UNSET

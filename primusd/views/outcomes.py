@@ -4,6 +4,7 @@ from msgspec import UNSET
 
 from primusd.job.model import Outcome
 from primusd.job.phases import Budget
+from primusd.job.rules import rule_label
 from primusd.views.documents import OutcomeStatus
 
 
@@ -19,4 +20,5 @@ def outcome_document(outcome: Outcome) -> OutcomeStatus:
         peak_rss_bytes=outcome.peak_rss_bytes,
         evidence=outcome.evidence,
         last_line=outcome.last_line,
+        rule=rule_label(outcome.rule) if outcome.rule else UNSET,
     )

@@ -56,6 +56,8 @@ def _attempt(attempt: Attempt) -> documents.AttemptStatus:
         waiting_for=attempt.waiting_for or UNSET,
         stopping=attempt.stop.reason.value if attempt.stop else UNSET,
         quarantined=True if attempt.is_quarantined else UNSET,
+        memory_bytes=attempt.memory_bytes or UNSET,
+        hang=attempt.hang or UNSET,
         pid=attempt.trainer_pid or UNSET,
         outcome=outcome_document(attempt.outcome) if attempt.outcome else UNSET,
         handle=attempt.handle or UNSET,
