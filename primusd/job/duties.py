@@ -13,6 +13,7 @@ STOP_DEADLINE_MS = 40_000
 AWAY_STOP_DEADLINE_MS = 5_000
 """Of an attempt that never said hello on a node that does not answer: nobody is there to ask."""
 RELEASE_DEADLINE_MS = 60_000
+FOR_EVER_MS = 1 << 62
 CHUNKS_REMEMBERED = 4096
 
 _remembered: OrderedDict[tuple[str, str, int], tuple[Chunk, tuple[Command, ...]]] = OrderedDict()
@@ -59,7 +60,7 @@ def _of_attempt(name: AttemptId, attempt: Attempt) -> Command | None:
             graced_ms = attempt.stop.decided_ms + attempt.stop.grace_ms
             # Nobody is there to be graceful before the executor said hello.
             chance_ms = BACKSTOP_MS if attempt.registered_ms else 0
-            is_away = attempt.stop.reason is StopReason.NODE_AWAY
+            is_away = attempt.stop.reason is StopReason.NODE_GIVEN_UP
             deadline_ms = AWAY_STOP_DEADLINE_MS if is_away else STOP_DEADLINE_MS
             return StopAttempt(name, attempt.node, graced_ms + chance_ms, graced_ms + deadline_ms)
         case AttemptPhase.ENDED:
@@ -70,5 +71,8 @@ def _of_attempt(name: AttemptId, attempt: Attempt) -> Command | None:
                 attempt.ended_ms + chance_ms,
                 attempt.ended_ms + RELEASE_DEADLINE_MS,
             )
+        case AttemptPhase.GONE if attempt.is_quarantined:
+            # Whoever leads asks until its node says that nothing is left; the slot is free then.
+            return ReleaseAttempt(name, attempt.node, 0, FOR_EVER_MS)
         case _:
             return None
