@@ -134,6 +134,14 @@ class Engine:
         """Return what is known of the bug that stopped a machine; "" when it runs."""
         return self._wedged.get(job_of(machine), "")
 
+    async def journal_entries(self) -> tuple[Entry, ...]:
+        """Return the entries that the journal holds; older ones are in the archive.
+
+        Raises:
+            StoreUnavailableError: It cannot be read.
+        """
+        return (await self._journal.load()).entries
+
     async def propose(self, machine: str, event: Event, *, by: str) -> Recorded | Ignored:
         """Record an event, and return once it is durable and published.
 

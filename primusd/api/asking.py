@@ -1,6 +1,7 @@
 """What requests carry and answers look like: shared by all paths."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from primusd.errors import (
 )
 from primusd.job.ids import is_uid
 from primusd.job.model import Job
+from primusd.units import UnitError, parse_duration_ms
 
 CONTEXT: web.AppKey[Context] = web.AppKey("context", Context)
 DIGITS_MAX = 20
@@ -197,3 +199,26 @@ def wants_labels(request: web.Request) -> Mapping[str, str]:
                 raise _wrong_parameter("label", part, "key=value")
             found[key] = value
     return found
+
+
+def time_parameter(request: web.Request, name: str, *, now_ms: int) -> int:
+    """Return a parameter that is a time: RFC 3339, or a duration back from now; 0 absent.
+
+    Raises:
+        MalformedError: It is neither.
+    """
+    text = request.query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return max(1, now_ms - parse_duration_ms(text))
+    except UnitError:
+        pass
+    try:
+        then = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)
+        return max(1, int(then.timestamp() * 1000))
+    except (ValueError, OverflowError) as error:
+        problem = Problem(f"?{name}", found=text[:80], allowed="10m, or 2026-01-02T03:04:05Z")
+        raise MalformedError(f"{name} has to be a duration or a time", errors=(problem,)) from error

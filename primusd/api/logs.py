@@ -3,7 +3,6 @@
 import codecs
 import re
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 
 import anyio
 import anyio.to_thread
@@ -11,7 +10,7 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
 
-from primusd.api.asking import choice, context_of, find_job, flag, number
+from primusd.api.asking import choice, context_of, find_job, flag, number, time_parameter
 from primusd.api.context import Context
 from primusd.api.log_copies import copies_folder
 from primusd.api.log_merge import LogLine, LogMerge, Wanted
@@ -20,7 +19,6 @@ from primusd.api.watching import NDJSON, WRITE_TIMEOUT_S, cut_off
 from primusd.errors import MalformedError, NotFoundError, Problem
 from primusd.executor.logs import STREAMS
 from primusd.job.model import Job, find_replica, replicas_of
-from primusd.units import UnitError, parse_duration_ms
 from primusd.views.times import rfc3339
 
 POLL_S = 0.1
@@ -49,7 +47,7 @@ async def read_logs(request: web.Request) -> web.StreamResponse:
     context, job = context_of(request), find_job(request)
     wanted = _wanted(request, job)
     tail = number(request, "tail", -1, low=-1, high=TAIL_LINES_MAX)
-    since_ms = _since(request, context.clock.wall_ms())
+    since_ms = time_parameter(request, "since", now_ms=context.clock.wall_ms())
     merge = LogMerge(
         tuple(one / "jobs" / job.uid for one in (context.state, copies_folder(context.state))),
         wanted,
@@ -170,26 +168,3 @@ def _newest(job: Job) -> dict[str, int]:
         for role in job.roles.values()
         for replica in replicas_of(role)
     }
-
-
-def _since(request: web.Request, now_ms: int) -> int:
-    """Return the time from which on lines are wanted: RFC 3339, or a duration back from now; 0 all.
-
-    Raises:
-        MalformedError: It is neither.
-    """
-    text = request.query.get("since", "")
-    if not text:
-        return 0
-    try:
-        return max(1, now_ms - parse_duration_ms(text))
-    except UnitError:
-        pass
-    try:
-        then = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        if then.tzinfo is None:
-            then = then.replace(tzinfo=UTC)
-        return max(1, int(then.timestamp() * 1000))
-    except (ValueError, OverflowError) as error:
-        problem = Problem("?since", found=text[:80], allowed="10m, or 2026-01-02T03:04:05Z")
-        raise MalformedError("since has to be a duration or a time", errors=(problem,)) from error

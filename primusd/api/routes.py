@@ -9,6 +9,7 @@ from primusd.api import (
     jobs,
     logs,
     nodes_api,
+    replaying,
     replicas,
     stacks,
 )
@@ -47,6 +48,8 @@ _JOBS = (
           documents.Job, dict[str, int]),
     Route("GET", f"{ONE}/explain", explaining.explain, "Why it waits, restarted, or ended.",
           explanation_documents.ExplanationList),
+    Route("GET", f"{ONE}/replay", replaying.show_replay, "The job as it was at a moment.",
+          explanation_documents.Replay, query=("at", "event")),
     Route("GET", f"{ONE}/spec", jobs.spec, "The job file, as JSON, or YAML if accepted.",
           query=("form",)),
     Route("GET", f"{ONE}/replicas", replicas.list_replicas, "List or watch replicas.",

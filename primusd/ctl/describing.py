@@ -5,11 +5,13 @@ import click
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.documents import count, mapping, mappings, text
+from primusd.ctl.explaining import explanation_lines
 from primusd.ctl.output import Printer, grouped, local_time, printable, short_duration
 from primusd.ctl.reading import REPLICA_HEADER, done_fraction, replica_row
 
 EVENTS_SHOWN = "20"
 REPLICAS_SHOWN = "50"
+WHY_RESTARTED = "why did it restart"
 _FORMS = ("table", "wide", "json", "yaml")
 
 
@@ -26,17 +28,21 @@ def describe(call: Call, name: str) -> None:
     uid = text(job, "uid")
     replicas = client.get(job_path(namespace, uid, "replicas"), {"limit": REPLICAS_SHOWN})
     events = client.get(job_path(namespace, uid, "events"), {"limit": EVENTS_SHOWN})
+    explained = client.get(job_path(namespace, uid, "explain"))
     if printer.form in ("json", "yaml"):
-        printer.document({"job": job, "replicas": replicas, "events": events})
+        parts = {"job": job, "replicas": replicas, "events": events, "explanations": explained}
+        printer.document(parts)
         return
-    _head(printer, job)
-    _roles(printer, mapping(job, "status"))
-    _data(printer, mapping(job, "status"))
+    show_head(printer, job)
+    show_roles(printer, mapping(job, "status"))
+    show_streams(printer, mapping(job, "status"))
     _replicas(printer, replicas)
+    _restarts(printer, explained)
     _events(printer, events)
 
 
-def _head(printer: Printer, job: Json) -> None:
+def show_head(printer: Printer, job: Json) -> None:
+    """Print what a person asks first of a job."""
     status = mapping(job, "status")
     verdict, cause = mapping(status, "verdict"), mapping(status, "firstCause")
     lines = [
@@ -76,7 +82,9 @@ def _cause(cause: Json) -> str:
     evidence = cause.get("evidence")
     shown = ", ".join(map(str, evidence)) if isinstance(evidence, list) else ""
     last = f": {text(cause, 'lastLine')}" if text(cause, "lastLine") else ""
-    return f"{text(cause, 'attempt')} {text(cause, 'cause')} ({shown}){last}"
+    ends = count(cause, "ends") or 1
+    more = f"; {ends - 1} more {'end' if ends == 2 else 'ends'} followed" if ends > 1 else ""
+    return f"{text(cause, 'attempt')} {text(cause, 'cause')} ({shown}){last}{more}"
 
 
 def _ended(status: Json) -> str:
@@ -103,7 +111,8 @@ def _conditions(status: Json) -> str:
     )
 
 
-def _roles(printer: Printer, status: Json) -> None:
+def show_roles(printer: Printer, status: Json) -> None:
+    """Print how many replicas of each role are where."""
     printer.line()
     columns = ("replicas", "waiting", "delayed", "running", "ready", "completed", "failed")
     header = ("ROLE", *(one.upper() for one in columns), "ATTEMPTS", "SUCCESS", "RESTART")
@@ -115,7 +124,8 @@ def _roles(printer: Printer, status: Json) -> None:
     printer.table(header, rows)
 
 
-def _data(printer: Printer, status: Json) -> None:
+def show_streams(printer: Printer, status: Json) -> None:
+    """Print how far each stream is read."""
     streams = mapping(status, "data")
     if not streams:
         return
@@ -153,6 +163,15 @@ def _replicas(printer: Printer, replicas: Json) -> None:
     printer.table(REPLICA_HEADER, rows)
     if text(replicas, "cursor"):
         printer.line("… more: primusctl get NAME --replicas")
+
+
+def _restarts(printer: Printer, explained: Json) -> None:
+    """Print why attempts began anew; why it waits and its verdict stand in the head."""
+    for explanation in mappings(explained, "items"):
+        if text(explanation, "question") == WHY_RESTARTED:
+            printer.line()
+            for line in explanation_lines(printer, explanation):
+                printer.line(line)
 
 
 def _events(printer: Printer, events: Json) -> None:

@@ -21,6 +21,7 @@ VERBS = {
     "get": ("reading", "Show a job."),
     "describe": ("describing", "Show a job with its timeline, budgets and first cause."),
     "explain": ("explaining", "Say why it waits, restarted, or ended as it did."),
+    "replay": ("replaying", "Show a job as it was at a time or after an event."),
     "events": ("following", "Show what happened."),
     "logs": ("following", "Show what the trainers wrote."),
     "wait": ("waiting", "Wait until a job is in a phase, or ended."),
@@ -44,7 +45,7 @@ VERBS = {
 
 LATER = frozenset(
     {"exec", "queue", "history", "recommend"}
-    | {"replay", "drill", "top", "ui", "token", "leader", "store"}
+    | {"drill", "top", "ui", "token", "leader", "store"}
 )
 
 
@@ -132,6 +133,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one a
             from primusd.ctl import reading
 
             return reading.COMMANDS
+        case "replaying":
+            from primusd.ctl import replaying
+
+            return replaying.COMMANDS
         case "running":
             from primusd.ctl import running
 

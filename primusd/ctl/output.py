@@ -32,6 +32,13 @@ class Printer:
         self.has_color = self.is_terminal and not no_color and "NO_COLOR" not in os.environ
         self._now_s = now_s
 
+    def as_of(self, at: object) -> "Printer":
+        """Return a printer for which it is the time of a document: ages count from there."""
+        now_s = self._now_s
+        if isinstance(at, str) and at:
+            now_s = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+        return Printer(self.form, no_color=not self.has_color, now_s=now_s)
+
     @property
     def is_wide(self) -> bool:
         """Whether tables have all their columns."""

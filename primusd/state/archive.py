@@ -16,6 +16,7 @@ import zstandard
 from msgspec import Struct
 
 from primusd.records import Entry, job_of
+from primusd.state.bases import Base, bases, is_due, keep_base, prune_bases
 
 SUFFIX = ".zst"
 LEVEL = 3
@@ -52,6 +53,7 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._last_revision = -1
+        self._bases: tuple[Base, ...] | None = None
 
     def append(self, entries: Sequence[ArchivedEntry]) -> None:
         """Add entries behind all others and wait until they are on disk; repeats are left out.
@@ -71,7 +73,7 @@ class Archive:
     def _append_some(self, entries: Sequence[ArchivedEntry]) -> None:
         by_day: dict[str, list[ArchivedEntry]] = {}
         for entry in entries:
-            by_day.setdefault(_day(entry.at_ms), []).append(entry)
+            by_day.setdefault(day_of(entry.at_ms), []).append(entry)
         for day, some in by_day.items():
             data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(
                 _joined([one.body for one in some])
@@ -86,15 +88,19 @@ class Archive:
             _append_durably(self.folder / f"{day}{SUFFIX}", header + data)
             self._last_revision = some[-1].revision
 
-    def read(self, from_revision: int = 0, *, job: str = "") -> Iterator[Entry]:
+    def read(self, from_revision: int = 0, *, job: str = "", from_ms: int = 0) -> Iterator[Entry]:
         """Yield the entries from a revision on, oldest first, each once.
 
         Args:
             from_revision: Of the first one wanted.
             job: Only entries that have a record of this job or its streams; "" all.
+            from_ms: Files of days before that of this time are passed over.
         """
         decompressor = zstandard.ZstdDecompressor()
+        oldest_day = day_of(from_ms)
         for path in self.files():
+            if path.stem < oldest_day:
+                continue
             data = path.read_bytes()
             for frame in _frames(path):
                 if frame.last < from_revision:
@@ -111,8 +117,8 @@ class Archive:
 
     def prune(self, *, now_ms: int, keep_ms: int, bytes_max: int) -> tuple[Path, ...]:
         """Remove the oldest files that are too old or too much, never today's; return them."""
-        oldest_day = _day(now_ms - keep_ms)
-        files = [path for path in self.files() if path.stem != _day(now_ms)]
+        oldest_day = day_of(now_ms - keep_ms)
+        files = [path for path in self.files() if path.stem != day_of(now_ms)]
         byte_count = sum(path.stat().st_size for path in self.files())
         removed = []
         for path in files:
@@ -121,14 +127,36 @@ class Archive:
             byte_count -= path.stat().st_size
             path.unlink()
             removed.append(path)
+        kept = self.files()
+        if removed and kept:
+            prune_bases(self.folder, oldest_day=kept[0].stem)
         return tuple(removed)
+
+    def keep_base(self, body: bytes, *, covers: int, at_ms: int) -> None:
+        """Keep a snapshot of admission for replays, when another one is due.
+
+        Args:
+            body: As the journal has it.
+            covers: Revision of the newest record in it.
+            at_ms: Journal time now.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        if self._bases is None:
+            self._bases = bases(self.folder)
+        day = day_of(at_ms)
+        if is_due(self._bases, covers=covers, day=day):
+            keep_base(self.folder, body, covers=covers, at_ms=at_ms, day=day)
+            self._bases = bases(self.folder)
 
     def files(self) -> tuple[Path, ...]:
         """Return the daily files, oldest first."""
         return tuple(sorted(self.folder.glob(f"*{SUFFIX}")))
 
 
-def _day(at_ms: int) -> str:
+def day_of(at_ms: int) -> str:
+    """Return the day of a journal time, as its file is named."""
     return datetime.fromtimestamp(max(0, at_ms) / 1000, UTC).strftime("%Y-%m-%d")
 
 

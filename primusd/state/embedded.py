@@ -19,7 +19,7 @@ import structlog
 from msgspec import Struct
 
 from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
-from primusd.records import SCHEMA, Entry, decode_entry, encode_entry
+from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry
 from primusd.state.archive import Archive, ArchivedEntry
 from primusd.state.ballast import Ballast
 from primusd.state.journal import Loaded, Snapshot
@@ -79,6 +79,7 @@ class EmbeddedJournal:
         self._db: sqlite3.Connection | None = None
         self._term = 0
         self._revision = 0
+        self._at_ms = 0
         self._pruned_ms = 0
         self._lane = anyio.CapacityLimiter(1)
 
@@ -115,6 +116,7 @@ class EmbeddedJournal:
         entries = tuple(_decoded(revision, body) for revision, body in _bodies(db))
         self._revision = entries[-1].revision if entries else 0
         self._term = entries[-1].term if entries else 0
+        self._at_ms = entries[-1].at_ms if entries else 0
         return Loaded(snapshots, entries, self._term, self._revision)
 
     def _append(self, entry: Entry | None, snapshots: tuple[Snapshot, ...], keep_from: int) -> None:
@@ -137,6 +139,7 @@ class EmbeddedJournal:
         db.execute("COMMIT")
         if entry is not None:
             self._term, self._revision = entry.term, entry.revision
+            self._at_ms = entry.at_ms
 
     def _archive_below(self, db: sqlite3.Connection, keep_from: int) -> None:
         """Hand the entries that go to the archive first."""
@@ -148,6 +151,8 @@ class EmbeddedJournal:
         ]
         try:
             self._archive.append(found)
+            if found:
+                self._keep_base(db, self._archive, found[-1].at_ms)
             now_ms = found[-1].at_ms if found else 0
             if now_ms > self._pruned_ms + PRUNE_EVERY_MS:
                 self._pruned_ms = now_ms
@@ -157,6 +162,15 @@ class EmbeddedJournal:
         except OSError as error:
             # History is worth less than the journal, which must not grow for the lack of it.
             log.warning("archive.write_failed", text=str(error), entries=len(found))
+
+    def _keep_base(self, db: sqlite3.Connection, archive: Archive, at_ms: int) -> None:
+        """Keep admission as its snapshot has it beside the entries that it covers."""
+        rows = db.execute(
+            "SELECT covers, body FROM snapshots WHERE key = ? ORDER BY part", (ADMISSION,)
+        ).fetchall()
+        if rows and rows[0][0] <= self._revision:
+            newest_ms = max(at_ms, self._at_ms)
+            archive.keep_base(b"".join(row[1] for row in rows), covers=rows[0][0], at_ms=newest_ms)
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:

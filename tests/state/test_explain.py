@@ -22,7 +22,7 @@ from primusd.job.reasons import QUESTIONS, WHY_ENDING, WHY_RESTARTED, WHY_VERDIC
 from primusd.job.restarts import TOLD_MAX, reason_of
 from primusd.job.spec import JobSpec, Reading, Source, StreamSpec
 from primusd.views.explaining import explanations
-from primusd.views.explanation_documents import Explanation
+from primusd.views.explanation_documents import Estimate, Explanation
 from primusd.views.queue import queue_of
 from primusd.views.waiting import why
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, spec
@@ -51,9 +51,9 @@ def answer(cluster: Cluster, question: str, reason: str, uid: str = UID) -> Expl
     return one
 
 
-def gpus(count: int, replicas: int = 1, *, name: str = "train", **fields: int) -> JobSpec:
+def gpus(count: int, replicas: int = 1, *, name: str = "train", deadline_ms: int = 0) -> JobSpec:
     resources = role().resources.__class__(1000, 1 << 30, count)
-    return spec(role("worker", replicas, resources=resources), name=name, **fields)
+    return spec(role("worker", replicas, resources=resources), name=name, deadline_ms=deadline_ms)
 
 
 # Why it waits.
@@ -73,7 +73,7 @@ def test_WaitingForSlots_says_how_much_is_needed_and_free_who_makes_room_and_wha
     assert (found.numbers["gpusNeeded"], found.numbers["gpusFree"]) == (4, 2)
     assert found.answer.startswith("needs at once 4 GPUs, 2 free")
     assert found.would_fit == ("with worker 2 instead of 4", "on n1 when mnist ends")
-    assert found.estimate is not None
+    assert isinstance(found.estimate, Estimate)
     assert (found.estimate.in_ms, found.estimate.source, found.estimate.error_ms) == (
         3_000_000, "deadline of mnist", 0,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_F01_an_estimate_rests_on_the_runs_of_the_same_name_before() -> None:
     cluster.submit(gpus(4))
 
     estimate = answer(cluster, WHY_WAITING, "WaitingForSlots").estimate
-    assert estimate is not None
+    assert isinstance(estimate, Estimate)
     assert (estimate.in_ms, estimate.source) == (600_000, "history of mnist, 3 runs")
     assert estimate.error_ms == 300_000
 
@@ -163,7 +163,7 @@ def test_RetryDelayed_says_when_and_after_what() -> None:
 
     found = answer(cluster, WHY_WAITING, "RetryDelayed")
 
-    assert found.estimate is not None
+    assert isinstance(found.estimate, Estimate)
     assert found.numbers["inMs"] == found.estimate.in_ms > 0
     assert "attempt 1 crashed with code 1" in found.answer
     assert "RetryDecided" in {
@@ -273,7 +273,7 @@ def test_an_end_by_itself_is_a_reason_with_its_budget(reason: str, evidence: Evi
         ("StartTimeout", StopReason.START_TIMEOUT),
         ("NotPlaced", StopReason.PLACEMENT),
         ("Drained", StopReason.DRAINED),
-        ("NodeAway", StopReason.NODE_AWAY),
+        ("NodeGivenUp", StopReason.NODE_GIVEN_UP),
         ("Preempted", StopReason.PREEMPTED),
     ],
 )
@@ -294,7 +294,7 @@ def test_a_restart_tells_the_first_cause_first_with_budget_and_delay() -> None:
     (found,) = [one for one in explained(cluster) if one.question == WHY_RESTARTED]
 
     assert (found.reason, found.subject) == ("Crashed", "worker-3")
-    assert found.numbers["budgetUsed"], found.numbers["budgetLimit"] == (1, 3)
+    assert (found.numbers["budgetUsed"], found.numbers["budgetLimit"]) == (1, 3)
     assert found.numbers["ranMs"] == 52_000
     assert found.numbers["delayMs"] > 0
     assert "ValueError: label out of range" in found.answer
