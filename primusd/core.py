@@ -1,7 +1,7 @@
 """One step for the whole daemon: pure, so that the simulator drives the same function.
 
 For each proposal in order: apply its event to its machine, settle that machine, apply the
-consequences for other machines (first caused, first applied, at most 4 deep). All records of a
+consequences for other machines (first caused, first applied, at most 8 deep). All records of a
 step are one journal entry. Source: docs/state-machines.md §1.
 """
 
@@ -15,16 +15,24 @@ from msgspec.structs import replace
 
 from primusd.datafeed import ledger
 from primusd.datafeed.model import Stream
-from primusd.errors import KeyReusedError, NameTakenError, NotFoundError, PrimusdError, WedgedError
+from primusd.errors import (
+    ConflictError,
+    KeyReusedError,
+    NameTakenError,
+    NotFoundError,
+    PrimusdError,
+    WedgedError,
+)
 from primusd.job import admission, job
 from primusd.job.admission_model import Admission
 from primusd.job.commands import Command
 from primusd.job.events import JobSubmitted
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Job
+from primusd.job.phases import JobPhase
 from primusd.records import ADMISSION, SCHEMA, Entry, Event, Proposal, Record, job_of
 
-CONSEQUENCE_DEPTH_MAX = 4
+CONSEQUENCE_DEPTH_MAX = 8
 SETTLES_MAX = 10_000
 """A machine that settles more often in one go never would: our bug."""
 
@@ -336,6 +344,7 @@ class _Draft:
             NotFoundError: There is no such machine.
             NameTakenError: A live job has the name.
             KeyReusedError: The idempotency key belongs to another spec, or to this one already.
+            ConflictError: A job that has to succeed before has ended otherwise, or is gone.
         """
         known = self._admission()
         uid = job_of(proposal.machine)
@@ -346,10 +355,22 @@ class _Draft:
             )
         if isinstance(proposal.event, JobSubmitted):
             _check_submit(known, proposal.event)
+            self._check_after(proposal.event)
         elif self._find(proposal.machine) is None:
             raise NotFoundError(
                 f"there is no {'stream' if '/' in proposal.machine else 'job'} {proposal.machine}"
             )
+
+    def _check_after(self, event: JobSubmitted) -> None:
+        for uid in event.after:
+            job = self._find(uid)
+            if not isinstance(job, Job):
+                raise ConflictError(f"job {uid}, which it names in after, is not there any more")
+            if job.is_final and job.phase is not JobPhase.SUCCEEDED:
+                raise ConflictError(
+                    f"{job.spec.name}, which it names in after, ended {job.phase}",
+                    hint="it has to end Succeeded; submit it again first",
+                )
 
 
 def _is_engines(proposal: Proposal) -> bool:

@@ -14,7 +14,7 @@ from primusd.job import events as ev
 from primusd.job.counts import LIVING, Count, not_gone_of
 from primusd.job.failover import unit_of
 from primusd.job.ids import AttemptId, Span, replica_name, spans
-from primusd.job.machine import At, Ignore
+from primusd.job.machine import At
 from primusd.job.model import Job, Replica, RoleState, find_replica, replicas_of
 from primusd.job.phases import AttemptPhase, Budget, JobPhase, ReplicaPhase, StopReason
 from primusd.job.replica import change_replicas
@@ -26,27 +26,37 @@ IDLE = frozenset({ReplicaPhase.WAITING, ReplicaPhase.DELAYED})
 # What comes.
 
 
-def node_draining(job: Job, event: ev.NodeDraining, at: At) -> Job | Ignore:
+def node_draining(job: Job, event: ev.NodeDraining, at: At) -> Job:
     """Return the job that moves off a node from now on, or does no more."""
     nodes = {name: is_now for name, is_now in job.draining_nodes.items() if name != event.node}
     if event.is_over:
-        if len(nodes) == len(job.draining_nodes):
-            return Ignore("already so")
         return replace(job, draining_nodes=nodes)
     nodes[event.node] = event.is_now
     return _without_idle_slots(replace(job, draining_nodes=nodes), event.node)
 
 
 def slots_stranded(job: Job, event: ev.SlotsStranded, at: At) -> Job:
-    """Return the job without slots on a node that does not take its replicas any more."""
-    if event.is_away:
-        lost = tuple(
-            AttemptId(job.uid, role.name, replica.index, replica.last_number)
-            for role, replica in _living(job)
-            if replica.attempts[-1].node == event.node and not replica.attempts[-1].registered_ms
-        )
-        job = replace(job, stranded=lost)
-    return _without_idle_slots(job, event.node)
+    """Return the job that begins nothing anew on a node, and gives up what had not begun there."""
+    lost = tuple(
+        AttemptId(job.uid, role.name, replica.index, replica.last_number)
+        for role, replica in _living(job)
+        if replica.attempts[-1].node == event.node and not replica.attempts[-1].registered_ms
+    )
+    given_up = tuple(sorted({*job.given_up, event.node}))
+    return _without_idle_slots(replace(job, stranded=lost, given_up=given_up), event.node)
+
+
+def admitted(job: Job, event: ev.JobAdmitted) -> Job:
+    """Return the job that may begin on the nodes again that it has new slots on."""
+    if not job.given_up:
+        return job
+    again = {place.node for place in event.places}
+    return replace(job, given_up=tuple(one for one in job.given_up if one not in again))
+
+
+def settled(job: Job) -> Job:
+    """Return the job without a memory of nodes: it holds nothing any more."""
+    return replace(job, draining_nodes={}, moving=(), stranded=(), given_up=())
 
 
 def moves_decided(job: Job, event: ev.MovesDecided, at: At) -> Job:
@@ -108,8 +118,8 @@ def _stop_stranded(job: Job) -> ev.StopDecided | None:
         if AttemptId(job.uid, role.name, replica.index, replica.last_number) in named
         and not replica.attempts[-1].registered_ms
     ]
-    text = "its node is away, and its executor never said hello"
-    return ev.StopDecided(spans(lost), StopReason.NODE_AWAY, text, OWN_GRACE) if lost else None
+    text = "its node was given up before its executor said hello"
+    return ev.StopDecided(spans(lost), StopReason.NODE_GIVEN_UP, text, OWN_GRACE) if lost else None
 
 
 def _leaves(job: Job, replica: Replica) -> bool:

@@ -19,7 +19,7 @@ from primusd.job.events import (
 from primusd.job.fitting import has_good_ports, missing
 from primusd.job.ids import Span, spans
 from primusd.job.machine import Proposed
-from primusd.job.phases import DemandPhase
+from primusd.job.phases import DemandPhase, NodePhase
 from primusd.job.usage import changed_jobs
 
 
@@ -46,7 +46,7 @@ def consequences(
             places = ()
         if places or withdrawn:
             found.append(Proposed(job, JobAdmitted(places, demand.generation, withdrawn)))
-    found += _of_node(after, event)
+    found += _of_node(before, after, event)
     if isinstance(event, ev.JobEnded):
         found += refusals(before, event)
     return tuple(found)
@@ -64,21 +64,25 @@ def _of_eviction(state: Admission, old: Demand | None, demand: Demand) -> list[P
     return told
 
 
-def _of_node(after: Admission, event: ev.AdmissionEvent | TimePassed) -> list[Proposed]:
+def _of_node(
+    before: Admission, after: Admission, event: ev.AdmissionEvent | TimePassed
+) -> list[Proposed]:
     """Return what the jobs with slots on a node hear of it."""
     told: NodeDraining | SlotsStranded
+    only = ""
     match event:
         case ev.DrainRequested(node, is_now):
             told = NodeDraining(node, is_now)
         case ev.UncordonRequested(node):
-            told = NodeDraining(node, is_over=True)
+            return _drain_over(before, after, node)
         case ev.NodeWentAway(node):
             told = SlotsStranded(node, is_away=True)
-        case ev.NodeExclusionRequested(node):
+        case ev.NodeExclusionRequested(node, _, only):
+            told = SlotsStranded(node)
+        case ev.NodeFaultCounted(node) if _has_become_excluded(before, after, node):
             told = SlotsStranded(node)
         case _:
             return []
-    only = event.job if isinstance(event, ev.NodeExclusionRequested) else ""
     return [
         Proposed(job, told)
         for job, demand in after.demands.items()
@@ -86,6 +90,29 @@ def _of_node(after: Admission, event: ev.AdmissionEvent | TimePassed) -> list[Pr
         and demand.phase is not DemandPhase.RELEASING
         and any(slot.node == node for slot in demand.held.values())
     ]
+
+
+def _drain_over(before: Admission, after: Admission, node: str) -> list[Proposed]:
+    """Return the word that a drain is over, to all: those that have moved already heard of it."""
+    old = before.nodes.get(node)
+    if old is None or not old.draining_ms:
+        return []
+    told = NodeDraining(node, is_over=True)
+    return [
+        Proposed(job, told)
+        for job, demand in after.demands.items()
+        if demand.phase is not DemandPhase.RELEASING
+    ]
+
+
+def _has_become_excluded(before: Admission, after: Admission, name: str) -> bool:
+    old, new = before.nodes.get(name), after.nodes.get(name)
+    return (
+        old is not None
+        and new is not None
+        and new.phase is NodePhase.EXCLUDED
+        and old.phase is not NodePhase.EXCLUDED
+    )
 
 
 def _holds_what_it_lacked(demand: Demand) -> bool:

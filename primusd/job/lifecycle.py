@@ -188,7 +188,7 @@ def _job_admitted(job: Job, event: ev.JobAdmitted, at: At) -> Job:
     for place in event.places:
         if place.role in job.roles:
             job = _placed(job, place, event.generation, at.at_ms)
-    job = without_given_ports(_without_slots(job, event.withdrawn), event)
+    job = draining.admitted(without_given_ports(_without_slots(job, event.withdrawn), event), event)
     if job.phase is not JobPhase.QUEUED or not event.places:
         return job
     roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
@@ -389,7 +389,9 @@ def _all_gone(job: Job, event: ev.AllGone, at: At) -> Job:
     if phase in FINAL_PHASES:
         return replace(_all_retired(job), ended_ms=at.at_ms)
     roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
-    job = replace(job, roles=roles, admitted_ms=0, draining_nodes={}, moving=(), stranded=())
+    job = replace(
+        job, roles=roles, admitted_ms=0, draining_nodes={}, moving=(), stranded=(), given_up=()
+    )
     job = _not_recalled(_without_slots(job, everybody(job)))
     return replace(job, queued_ms=at.at_ms) if phase is JobPhase.QUEUED else job
 

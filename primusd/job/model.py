@@ -341,7 +341,9 @@ class Job(Struct, frozen=True, array_like=True):
     moving: tuple[Span, ...] = ()
     """Replicas on the way off such a node, until they run elsewhere."""
     stranded: tuple[AttemptId, ...] = ()
-    """Attempts that had not said hello when their node went away."""
+    """Attempts that had not said hello when their node was given up."""
+    given_up: tuple[str, ...] = ()
+    """Nodes where nothing begins anew until admission gives a slot there again."""
     after: tuple[str, ...] = ()
     """Uids of the jobs that its spec names in `after`."""
     aged_ms: int = 0

@@ -101,5 +101,5 @@ class StopReason(StrEnum):
     NO_REGISTRATION = "noRegistration"
     START_TIMEOUT = "startTimeout"
     REPLICA_HOURS = "replicaHours"
-    NODE_AWAY = "nodeAway"
+    NODE_GIVEN_UP = "nodeGivenUp"
     """Of attempts whose executors never said hello: no trainer ever sees it."""

@@ -90,7 +90,8 @@ def _against_apart(name: str, rule: Rule, rules: Mapping[str, Rule]) -> Iterator
     for one in sorted(together):
         for other in sorted(rules[one].apart & together.keys()):
             if one < other:
-                way = " near ".join(max((together[one], together[other]), key=len))
+                first, second = together[one], together[other]
+                way = " near ".join(first if len(first) > len(second) else second)
                 yield Trouble(name, "near", f"{way}, but {one} and {other} are to be apart")
                 return
 

@@ -47,7 +47,7 @@ RESTARTED: Mapping[str, str] = {
     "StartTimeout": "Files, ports or a trainer were not there in time.",
     "NotPlaced": "It was not placed in time.",
     "Drained": "A person emptied its node.",
-    "NodeAway": "Its node went away before its executor had said hello.",
+    "NodeGivenUp": "Its node went away, or was left out, before its executor had said hello.",
     "Resumed": "A person ended a pause.",
     "RestartRequested": "A person asked for it.",
     "Evicted": "A job of higher priority took its slots, or a person tried what happens then.",

@@ -177,12 +177,25 @@ def _retry_decided(job: Job, event: ev.RetryDecided) -> Job:
             not_before_ms=event.not_before_ms,
             failures=event.failures,
         )
-        return _asking(after, event.memory_bytes)
+        return _asking(_off_left_node(job, after), event.memory_bytes)
 
     after = change_replicas(job, (Span(event.role, event.index, event.index),), delayed)
-    if event.memory_bytes:
+    replica = find_replica(after, event.role, event.index)
+    if event.memory_bytes or (replica is not None and not replica.slot_generation):
         after = replace(after, slots_lost=after.slots_lost + 1)
     return delay_start(after, event.not_before_ms)
+
+
+def _off_left_node(job: Job, replica: Replica) -> Replica:
+    """Return the replica without its slot where nothing of the job is to begin anew."""
+    if not replica.slot_generation or not is_left(job, replica.node):
+        return replica
+    return replace(replica, node="", first_port=0, slot_generation=0)
+
+
+def is_left(job: Job, node: str) -> bool:
+    """Return whether a node is being emptied, or was given up for the job."""
+    return node in job.draining_nodes or node in job.given_up
 
 
 def _asking(replica: Replica, memory_bytes: int) -> Replica:
@@ -225,6 +238,8 @@ def _moved(
             ignored.append(cell)
             return replica
         after = _in_phase(role, replica, target)
+        if target is ReplicaPhase.WAITING:
+            after = _off_left_node(job, after)
         lost += after.slot_generation != replica.slot_generation
         return after
 

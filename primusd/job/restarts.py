@@ -21,11 +21,11 @@ _STOPS = {
     StopReason.NO_REGISTRATION: "NoRegistration",
     StopReason.START_TIMEOUT: "StartTimeout",
     StopReason.DRAINED: "Drained",
-    StopReason.NODE_AWAY: "NodeAway",
+    StopReason.NODE_GIVEN_UP: "NodeGivenUp",
     StopReason.PLACEMENT: "NotPlaced",
     StopReason.PREEMPTED: "Preempted",
 }
-_MOVED = frozenset({StopReason.DRAINED, StopReason.NODE_AWAY})
+_MOVED = frozenset({StopReason.DRAINED, StopReason.NODE_GIVEN_UP})
 """Charged to nobody: it was the node's doing, or a person's."""
 _DECISIONS = {
     "RestartRequested": "RestartRequested",

@@ -358,7 +358,9 @@ def test_host_is_as_busy_as_the_fuller_of_processor_and_memory() -> None:
     [(999, 0, False), (1_000, 0, True), (0, GIB - 1, False), (0, GIB, True)],
 )
 def test_load_is_a_step_from_a_quarter_of_the_cores_or_an_eighth_of_the_memory(
-    cpu_milli: int, memory_bytes: int, is_step: bool
+    cpu_milli: int,
+    memory_bytes: int,
+    is_step: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     after = Load(cpu_milli, memory_bytes)
 
