@@ -7,6 +7,7 @@ from aiohttp import web
 from primusd.api.asking import CONTEXT
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.sessions import Session, streams_read
+from primusd.api.start_variables import Makers
 from primusd.errors import (
     MalformedError,
     NotFoundError,
@@ -34,6 +35,7 @@ MSGPACK = "application/msgpack"
 
 REGISTRY: web.AppKey[ExecutorRegistry] = web.AppKey("executors", ExecutorRegistry)
 BLOB_SLOTS: web.AppKey[anyio.Semaphore] = web.AppKey("blob_slots", anyio.Semaphore)
+MAKERS: web.AppKey[Makers] = web.AppKey("makers", Makers)
 
 _decode_json = msgspec.json.Decoder(ExecutorMessage).decode
 
@@ -42,10 +44,12 @@ def add_executor_routes(app: web.Application, registry: ExecutorRegistry) -> Non
     """Serve executors; before the application starts."""
     app[REGISTRY] = registry
     app[BLOB_SLOTS] = anyio.Semaphore(BLOBS_AT_ONCE)
+    app[MAKERS] = Makers()
     app.router.add_get("/executor/v1/connect", registry.connect)
     app.router.add_post("/executor/v1/beat", beat)
     app.router.add_get("/executor/v1/blobs/{digest}", get_blob)
     app.router.add_get("/executor/v1/peers/{job}/{generation}", get_peers)
+    app.router.add_get("/executor/v1/variables/{job}/{generation}", get_variables)
 
 
 async def beat(request: web.Request) -> web.Response:
@@ -127,11 +131,33 @@ async def get_blob(request: web.Request) -> web.StreamResponse:
 
 async def get_peers(request: web.Request) -> web.Response:
     """Give an executor the newest peers document of its job."""
+    return web.Response(body=peers_of(_job_of_peers(request)), content_type=JSON)
+
+
+async def get_variables(request: web.Request) -> web.Response:
+    """Give an executor the variables of its replica that hang on the newest peers document."""
+    job = _job_of_peers(request)
+    try:
+        role, index = parse_replica(request.query.get("replica", ""))
+    except ValueError as error:
+        raise MalformedError("no replica is named", hint="?replica=worker-3") from error
+    if role not in job.roles:
+        raise NotFoundError(f"the job has no role {role}")
+    found = request.app[MAKERS].of(job)(role, index)
+    return web.Response(body=msgspec.json.encode(found), content_type=JSON)
+
+
+def _job_of_peers(request: web.Request) -> Job:
+    """Return the job whose newest peers document a request is about.
+
+    Raises:
+        NotFoundError: It is about an older one.
+    """
     job = _job_of(request, request.match_info["job"])
     digest = request.query.get("digest", job.peers.digest)
     if digest != job.peers.digest:
         raise NotFoundError("there is a newer peers document", hint="newer orders name it")
-    return web.Response(body=peers_of(job), content_type=JSON)
+    return job
 
 
 def _job_of(request: web.Request, uid: str) -> Job:

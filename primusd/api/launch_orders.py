@@ -48,7 +48,7 @@ def launch_order(
         job_name=spec.name,
         namespace=spec.namespace,
         command=(*SHELL, role.command) if isinstance(role.command, str) else role.command,
-        env=_environment(spec, attempt, found, host, settings),
+        env=_environment(job, attempt, found, host, settings),
         files=tuple(
             ShippedFile(one.path, one.digest, one.byte_count, one.mode, one.unpack)
             for one in spec.files
@@ -71,8 +71,9 @@ def launch_order(
 
 
 def _environment(
-    spec: JobSpec, attempt: AttemptId, found: Attempt, host: str, settings: OrderSettings
+    job: Job, attempt: AttemptId, found: Attempt, host: str, settings: OrderSettings
 ) -> Mapping[str, str]:
+    spec = job.spec
     ports = dict(found.ports)
     extra: Mapping[str, str] = {}
     if spec.original:
@@ -86,6 +87,7 @@ def _environment(
         ports=ports,
         version=settings.version,
         extra=extra,
+        sizes={name: role.size for name, role in job.roles.items()},
     )
 
 

@@ -14,7 +14,7 @@ from primusd.clock import SystemClock
 from primusd.datafeed.server import FeedServer
 from primusd.executor import machine
 from primusd.executor.cgroup import Group, find_trees, make_group
-from primusd.executor.connection import Head, UnreachableError
+from primusd.executor.connection import Head
 from primusd.executor.directory import AttemptDirectory, write_exit_record
 from primusd.executor.files import FilesError
 from primusd.executor.logs import Output
@@ -27,16 +27,25 @@ from primusd.executor.preparing import (
     taken_port,
     write_whole,
 )
-from primusd.executor.protocol import Bootstrap, Exit, LaunchOrder, Orders, Probe, Start, Usage
+from primusd.executor.protocol import (
+    Bootstrap,
+    Exit,
+    LaunchOrder,
+    Orders,
+    Probe,
+    Start,
+    StartVariables,
+    Usage,
+)
 from primusd.executor.protocol import Trainer as TrainerFact
 from primusd.executor.reporting import Facts
+from primusd.executor.start_documents import fetch_peers, fetch_variables
 from primusd.executor.starter import StartCall, Starter, refusal_line
 from primusd.executor.trainer import Trainer
 from primusd.executor.variables import Account, complete, find_account, own_variables
 
 log = structlog.get_logger()
 
-FETCH_AGAIN_S = 1.0
 USAGE_EVERY_S = 10.0
 TERMINATION_NOTICE_MS = 30_000
 """What a back end that ends this process with SIGTERM usually leaves."""
@@ -49,6 +58,7 @@ class Life:
     Attributes:
         state: What the machine knows; set through `become`.
         facts: What reports say beyond it.
+        hang: Evidence that the trainer hangs; "" it does not.
     """
 
     def __init__(self, bootstrap: Bootstrap, directory: AttemptDirectory, starter: Starter) -> None:
@@ -58,11 +68,11 @@ class Life:
         self.host = self.placing.host or host_name()
         self.incarnation = os.urandom(8).hex()
         self.pid = os.getpid()
-        hang: Evidence that the trainer hangs; "" it does not.
         self.clock = SystemClock()
         self.state = Executor(heads=bootstrap.heads, born_ms=self.clock.boot_ms())
         self.feed: FeedServer | None = None
         self.usage: Usage | None = None
+        self.hang = ""
         self._starter = starter
         self._trainer: Trainer | None = None
         self._output: Output | None = None
@@ -72,7 +82,6 @@ class Life:
         self._stop_signalled = False
         self._started_ms = 0
         self._woken = anyio.Event()
-        self.hang = ""
         self._tasks: TaskGroup | None = None
 
     def now_ms(self) -> int:
@@ -108,22 +117,13 @@ class Life:
             checkpoint=feed.checkpoint,
             usage=self.usage,
             preemption_ms=left_ms,
+            hang=self.hang,
         )
 
     def pids(self) -> tuple[int, ...]:
         """Return the trainer's process and all that it started."""
         return self._trainer.pids() if self._trainer is not None else ()
 
-    async def run(self, talk: Callable[["Life"], Coroutine[object, object, None]]) -> int:
-        """Live; return this process's exit code."""
-        async with anyio.create_task_group() as tasks:
-            hang=self.hang,
-            self._tasks = tasks
-            tasks.start_soon(self._hear_signals)
-            tasks.start_soon(talk, self)
-            tasks.start_soon(self._measure)
-            code = await self._act()
-            tasks.cancel_scope.cancel()
     def cpu_ms(self) -> int:
         """Return the processor time that the trainer and all it started used so far."""
         return self._trainer.usage().cpu_ms if self._trainer is not None else 0
@@ -133,6 +133,15 @@ class Life:
         if self._output is not None:
             self._output.note("stderr", text)
 
+    async def run(self, talk: Callable[["Life"], Coroutine[object, object, None]]) -> int:
+        """Live; return this process's exit code."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._hear_signals)
+            tasks.start_soon(talk, self)
+            tasks.start_soon(self._measure)
+            code = await self._act()
+            tasks.cancel_scope.cancel()
         return code
 
     async def _act(self) -> int:
@@ -213,12 +222,13 @@ class Life:
     async def _start(self, start: Start) -> None:
         order = self.state.order
         assert order is not None
-        peers = await self._peers_document(start)
+        peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
+        variables = await fetch_variables(self.head, self.bootstrap.attempt, start)
         self.become(msgspec.structs.replace(self.state, is_starting=True))
         try:
             write_whole(self.directory.peers, peers)
             self._peers = start.peers
-            failure = self._spawn(order, start)
+            failure = self._spawn(order, start, variables)
         except OSError as error:
             self._fail(f"disk:{error}")
             return
@@ -227,7 +237,7 @@ class Life:
             return
         self._begin_watching(order)
 
-    def _spawn(self, order: LaunchOrder, start: Start) -> int:
+    def _spawn(self, order: LaunchOrder, start: Start, variables: StartVariables) -> int:
         """Start the trainer's process; return 0, or the errno of what failed."""
         assert self.feed is not None
         assert self._tasks is not None
@@ -243,7 +253,7 @@ class Life:
         self.feed.trainer_starting(generation=start.generation)
         stdin = self.feed.stdin_for_trainer()
         stdin = os.open(DEV_NULL, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else stdin
-        call = self._call(order, self._trainer)
+        call = self._call(order, self._trainer, variables)
         try:
             failure = self._trainer.start(call, stdin, self._tasks)
         finally:
@@ -269,7 +279,7 @@ class Life:
         group.limit(cpu_milli=self.placing.cpu_milli, memory_bytes=self.placing.memory_bytes)
         return group
 
-    def _call(self, order: LaunchOrder, trainer: Trainer) -> StartCall:
+    def _call(self, order: LaunchOrder, trainer: Trainer, variables: StartVariables) -> StartCall:
         assert self.feed is not None
         own = own_variables(
             self.directory,
@@ -281,8 +291,10 @@ class Life:
         env = complete(
             order,
             self.placing,
+            variables.env,
             own,
             self.feed.environment(),
+            files=variables.files,
             values=self.directory.values,
             account=self._account,
         )
@@ -296,18 +308,6 @@ class Life:
             self._account.groups,
         )
 
-    async def _peers_document(self, start: Start) -> bytes:
-        if start.inline:
-            return start.inline
-        attempt = self.bootstrap.attempt
-        path = f"/executor/v1/peers/{attempt.job}/{start.generation}?digest={start.peers}"
-        while True:
-            try:
-                return b"".join([chunk async for chunk in self.head().fetch(path)])
-            except UnreachableError as error:
-                log.warning("peers.fetch_failed", text=str(error))
-                await anyio.sleep(FETCH_AGAIN_S)
-
     def _refresh_peers(self) -> None:
         start = self.state.start
         is_new = start is not None and start.peers != self._peers and self.state.trainer is not None
@@ -316,7 +316,8 @@ class Life:
             self._tasks.start_soon(self._rewrite_peers, start)
 
     async def _rewrite_peers(self, start: Start) -> None:
-        self._try_to_write(self.directory.peers, await self._peers_document(start))
+        peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
+        self._try_to_write(self.directory.peers, peers)
 
     def _try_to_write(self, path: Path, data: bytes) -> None:
         """Write a file for the trainer; on a full disk it does without, rather than end of it."""

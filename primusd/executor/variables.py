@@ -61,15 +61,21 @@ def own_variables(
 
 
 def complete(
-    order: LaunchOrder, placing: Placing, *layers: Mapping[str, str], values: Path, account: Account
+    order: LaunchOrder,
+    placing: Placing,
+    *layers: Mapping[str, str],
+    files: Mapping[str, str],
+    values: Path,
+    account: Account,
 ) -> dict[str, str]:
     """Return the whole environment: inherited, the order's, then each layer over it.
 
     Args:
         order: Its `env` is the job's.
         placing: Names what comes from the node's environment.
-        layers: What the framework, the feed and the executor add.
-        values: Folder for values that are too long to be passed.
+        layers: What the framework, the executor and the feed add.
+        files: What the framework wants to be in files, by the variables that name them.
+        values: Folder for these, and for values that are too long to be passed.
         account: Whom those files belong to.
     """
     complete_: dict[str, str] = {
@@ -84,12 +90,18 @@ def complete(
     for layer in layers:
         complete_ |= layer
     shutil.rmtree(values, ignore_errors=True)
+    for name, text in files.items():
+        complete_[name] = _write_value(values, name, text, account)
     for name, value in list(complete_.items()):
         if len(value.encode()) > VALUE_BYTES_MAX:
-            values.mkdir(exist_ok=True)
-            path = values / name
-            path.write_text(value, encoding="utf-8")
-            os.chown(path, account.uid, account.gid)
             del complete_[name]
-            complete_[f"{name}_FILE"] = str(path)
+            complete_[f"{name}_FILE"] = _write_value(values, name, value, account)
     return complete_
+
+
+def _write_value(values: Path, name: str, text: str, account: Account) -> str:
+    values.mkdir(exist_ok=True)
+    path = values / name
+    path.write_text(text, encoding="utf-8")
+    os.chown(path, account.uid, account.gid)
+    return str(path)

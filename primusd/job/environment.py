@@ -17,6 +17,7 @@ def environment(
     ports: Mapping[str, int],
     version: str,
     extra: Mapping[str, str] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
     """Return the job's variables of one attempt, those of primusd last.
 
@@ -32,6 +33,7 @@ def environment(
         ports: By name, as allotted; one that is still 0 is left to the executor.
         version: Of primusd.
         extra: Variables of a framework or of the original; they win over the job's own.
+        sizes: Replicas of each role as it was scaled; None as the job file says.
     """
     role = spec.roles[attempt.role]
     known = {name: ports[name] for name in role.ports if ports.get(name)}
@@ -47,8 +49,7 @@ def environment(
         "PRIMUS_REPLICA": attempt.replica,
         "PRIMUS_ATTEMPT": str(attempt.attempt),
         "PRIMUS_GENERATION": str(generation),
-        "PRIMUS_REPLICAS": str(role.replicas),
-        "PRIMUS_ROLES": _roles(spec),
+        **size_variables(attempt.role, sizes or _sizes(spec)),
         "PRIMUS_HOST": host,
         **port_variables(known),
         **_feed(role),
@@ -67,9 +68,16 @@ def port_variables(ports: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _roles(spec: JobSpec) -> str:
-    sizes = {name: role.replicas for name, role in spec.roles.items()}
-    return json.dumps(sizes, separators=(",", ":"))
+def size_variables(role: str, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Return how many replicas the trainer's own role has, and all roles by name."""
+    return {
+        "PRIMUS_REPLICAS": str(sizes[role]),
+        "PRIMUS_ROLES": json.dumps(dict(sizes), separators=(",", ":")),
+    }
+
+
+def _sizes(spec: JobSpec) -> Mapping[str, int]:
+    return {name: role.replicas for name, role in spec.roles.items()}
 
 
 def _feed(role: RoleSpec) -> dict[str, str]:

@@ -9,6 +9,7 @@ from primusd.job.ids import AttemptId
 from primusd.job.model import Job, Peers, find_attempt, replicas_of
 from primusd.job.peers import Member, peers_digest, peers_document
 from primusd.job.phases import AttemptPhase
+from primusd.job.start_variables import has_variables
 
 INLINE_BYTES_MAX = 16 << 10
 """A larger document is fetched, not pushed."""
@@ -23,7 +24,9 @@ def run_order(job: Job, attempt: AttemptId, at_ms: int) -> Hold | Start | Stop |
         case AttemptPhase.REQUESTED | AttemptPhase.LAUNCHED | AttemptPhase.REGISTERED:
             return Hold()
         case AttemptPhase.STARTING | AttemptPhase.RUNNING:
-            return Start(job.peers.generation, job.peers.digest, job.peers.inline)
+            return Start(
+                job.peers.generation, job.peers.digest, job.peers.inline, has_variables(job)
+            )
         case AttemptPhase.STOPPING:
             assert found.stop is not None, "an attempt that stops knows why"
             left_ms = found.stop.decided_ms + found.stop.grace_ms - at_ms
@@ -38,7 +41,7 @@ def peers_of(job: Job) -> bytes:
     It names, for each replica, its newest attempt that was told to start: until a replacement is
     told so too, peers keep the address they know.
     """
-    return peers_document(job.peers.generation, _members(job))
+    return peers_document(job.peers.generation, present(job))
 
 
 def publish(job: Job) -> Job:
@@ -51,7 +54,8 @@ def publish(job: Job) -> Job:
     return replace(job, peers=replace(job.peers, digest=peers_digest(document), inline=inline))
 
 
-def _members(job: Job) -> Iterator[Member]:
+def present(job: Job) -> Iterator[Member]:
+    """Yield who stands in the peers document, role by role."""
     for role in job.roles.values():
         for replica in replicas_of(role):
             if replica.index >= role.size:

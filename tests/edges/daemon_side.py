@@ -186,19 +186,25 @@ class Daemon:
         await self.engine.propose(ADMISSION, node, by="launcher:local")
 
     async def submit(
-        self, replicas: int = 1, *, files: tuple[ShippedSpec, ...] = (), is_here: bool = True
+        self,
+        replicas: int = 1,
+        *,
+        files: tuple[ShippedSpec, ...] = (),
+        framework: str = "none",
+        is_here: bool = True,
     ) -> str:
         """Submit a job whose attempts are launched, and return its uid.
 
         Args:
             replicas: Of its only role.
             files: That it ships.
+            framework: Whose variables its trainers get.
             is_here: The attempts' directories are on the daemon's host.
         """
         self._count += 1
         uid = make_uid(self.clock.wall_ms(), self._count)
         role = RoleSpec("worker", replicas, replicas, "echo hi", env={"COLOUR": "blue"})
-        spec = JobSpec(f"job-{self._count}", {"worker": role}, files=files)
+        spec = JobSpec(f"job-{self._count}", {"worker": role}, files=files, framework=framework)
         await self.engine.propose(uid, JobSubmitted(uid, spec, {}, "test"), by="test")
         for index in range(replicas):
             attempt = AttemptId(uid, "worker", index, 1)

@@ -26,6 +26,7 @@ from primusd.executor.protocol import (
     Report,
     ShippedFile,
     Start,
+    StartVariables,
     Stop,
     Welcome,
     decode_executor_message,
@@ -122,6 +123,9 @@ class Head:
         self.executors: dict[AttemptId, Executor] = {}
         self.blobs: dict[str, bytes] = {}
         self.blob_reads = 0
+        self.variables: dict[str, StartVariables] = {}
+        """By digest of the peers."""
+        self.asked_for: list[str] = []
         self.nodes: dict[str, NodeHello] = {}
         self.node_hellos = 0
         self.node_reports: dict[str, list[NodeReport]] = {}
@@ -258,6 +262,14 @@ class Head:
 
     # Nodes.
 
+    async def _variables(self, request: web.Request) -> web.Response:
+        self.asked_for.append(request.path_qs)
+        self.changed()
+        found = self.variables.get(request.query["digest"])
+        if found is None:
+            raise web.HTTPNotFound
+        return web.Response(body=msgspec.json.encode(found))
+
     async def _connect_node(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(max_msg_size=1 << 20, compress=False)
         await socket.prepare(request)
@@ -327,6 +339,7 @@ class Head:
         application = web.Application()
         application.router.add_get("/executor/v1/connect", self._connect)
         application.router.add_get("/executor/v1/blobs/{digest}", self._blob)
+        application.router.add_get("/executor/v1/variables/{job}/{generation}", self._variables)
         application.router.add_get("/node/v1/connect", self._connect_node)
         self._server = web.AppRunner(application, shutdown_timeout=0.1)
         await self._server.setup()

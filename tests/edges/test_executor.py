@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from primusd.executor.directory import read_exit_record, read_holder
-from primusd.executor.protocol import Ask, Hold, Probe, Start, Stop
+from primusd.executor.protocol import Ask, Hold, Probe, Start, StartVariables, Stop
 from primusd.executor.variables import VALUE_BYTES_MAX
 from primusd.job.ids import AttemptId
 from tests.edges.node_process import (
@@ -435,6 +435,29 @@ async def test_the_trainer_sees_who_it_is_and_its_parent_is_its_executor(
     assert Path(folder) == directory.replica_work
     assert Path(temporary) == directory.replica_work / "tmp"
     assert peers == '{"generation": 1, "roles": {}}'
+
+
+async def test_what_hangs_on_the_peers_is_fetched_for_the_newest_start(node: NodeProcess) -> None:
+    line = 'echo "$RANK $COLOUR $PRIMUS_REPLICAS $PRIMUS_REPLICA"; cat "$HYDRA_HOST_FILE"'
+    env = {"RANK": "job's", "COLOUR": "blue", "PRIMUS_REPLICAS": "9", "PRIMUS_REPLICA": "worker-0"}
+    executor = await node.head.launch(
+        attempt_id(), msgspec.structs.replace(launch_order(*shell(line)), env=env)
+    )
+    executor.run = Hold()
+    await node.head.until(lambda: executor.newest and executor.newest.phase == "holding")
+    node.head.variables["sha256:2"] = StartVariables(
+        {"RANK": "3", "PRIMUS_REPLICAS": "4"}, {"HYDRA_HOST_FILE": "n1:4\n"}
+    )
+
+    await node.head.order(executor, Start(1, "sha256:1", b"{}", has_variables=True))
+    await node.head.until(lambda: len(node.head.asked_for) == 1)
+    await node.head.order(executor, Start(1, "sha256:2", b"{}", has_variables=True))
+    ended = await node.head.until_ended(executor)
+
+    assert ended.code == 0
+    assert node.text(attempt_id()) == "3 blue 4 worker-0\nn1:4\n"
+    path = f"/executor/v1/variables/{attempt_id().job}/1?digest=sha256:2&replica=worker-0"
+    assert node.head.asked_for[-1] == path
 
 
 async def test_a_killed_executor_takes_its_trainer_along(node: NodeProcess) -> None:

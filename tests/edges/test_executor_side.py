@@ -19,6 +19,7 @@ from primusd.executor.protocol import (
     Progress,
     Refused,
     Start,
+    StartVariables,
     Stop,
     Usage,
     Welcome,
@@ -478,6 +479,49 @@ async def test_peers_are_given_to_their_own_job_only(daemon: Daemon) -> None:
                 assert body in (orders.run.inline, b"")
 
     assert statuses == [200, 401, 401]
+
+
+async def test_a_frameworks_variables_are_fetched_with_the_digest_of_the_start(
+    daemon: Daemon,
+) -> None:
+    uid = await daemon.submit(2, framework="torch")
+    async with (
+        executor_voice(daemon, worker(uid, 0)) as first,
+        executor_voice(daemon, worker(uid, 1)) as second,
+    ):
+        await first.report("holding")
+        orders = await second.report("holding")
+    assert isinstance(orders.run, Start)
+    assert orders.run.has_variables
+    path = f"/executor/v1/variables/{uid}/1?digest={orders.run.peers}&replica="
+    headers = {"Authorization": f"Bearer {daemon.bootstrap(worker(uid)).key}"}
+
+    async def status(url: str, headers: dict[str, str]) -> int:
+        async with session(daemon) as opened, opened.get(url, headers=headers) as response:
+            return response.status
+
+    async with (
+        session(daemon) as opened,
+        opened.get(f"{path}worker-1", headers=headers) as response,
+    ):
+        found = msgspec.json.decode(await response.read(), type=StartVariables)
+    assert found.env["MASTER_PORT"] == "20000"
+    assert (found.env["RANK"], found.env["WORLD_SIZE"]) == ("1", "2")
+    assert found.env["TORCHELASTIC_RUN_ID"] == f"{uid}.1"
+    assert found.env["PRIMUS_ROLES"] == '{"worker":2}'
+    assert await status(f"{path}worker-1", {}) == 401
+    assert await status(f"{path}worker", headers) == 400
+    assert await status(f"{path}ps-0", headers) == 404
+    assert await status(path.replace("sha256", "sha255") + "worker-1", headers) == 404
+
+
+async def test_a_job_without_a_framework_has_no_variables_to_fetch(daemon: Daemon) -> None:
+    attempt = worker(await daemon.submit())
+    async with executor_voice(daemon, attempt) as executor:
+        orders = await executor.report("holding")
+
+    assert isinstance(orders.run, Start)
+    assert not orders.run.has_variables
 
 
 async def test_a_file_that_a_job_does_not_ship_is_not_given_to_it(daemon: Daemon) -> None:

@@ -44,7 +44,7 @@ def test_what_is_shown_can_be_submitted_again_unchanged_c34(path: Path) -> None:
     again = parse(to_yaml(spec).encode())
 
     assert again.spec == spec
-    assert again.warnings == () or path.name == "no_effect.yaml"
+    assert again.warnings == () or path.name in ("no_effect.yaml", "framework_warnings.yaml")
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.name)

@@ -2,12 +2,17 @@
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
 from primusd.job.environment import environment
 from primusd.job.ids import AttemptId
 from primusd.job.peers import Member, peers_digest, peers_document
+from primusd.job.run_order import present
+from primusd.job.scheduling import ELASTIC_WAIT_MS
 from primusd.job.spec import Checkpoints, JobSpec, Reading, RoleSpec
+from primusd.job.start_variables import has_variables, variables_maker
+from tests.state.job_driver import UID, Cluster, role, spec
 
 WORKER = RoleSpec(
     "worker",
@@ -101,3 +106,80 @@ def test_a_trainer_is_told_where_its_checkpoints_go() -> None:
 
     assert found["PRIMUS_CHECKPOINT_PATH"] == "/data/ckpt"
     assert found["PRIMUS_CHECKPOINT_KEEP"] == "5"
+
+
+# What hangs on the peers is made once all hold.
+
+
+def variables(cluster: Cluster, name: str) -> dict[str, str]:
+    role_name, _, index = name.rpartition("-")
+    maker = variables_maker(cluster.job, tuple(present(cluster.job)))
+    return dict(maker(role_name, int(index)).env)
+
+
+def test_a_role_that_restarts_whole_forms_another_cluster_with_other_ports_c14() -> None:
+    """C14: generation, run id and port are new for everybody."""
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2, unit="role", delay_ms=0), framework="torch"))
+    before = [variables(cluster, f"worker-{index}") for index in range(2)]
+
+    cluster.exit("worker-1", code=1)
+    cluster.stop_all()
+    cluster.wait(20_000)
+    cluster.bring_up()
+
+    after = [variables(cluster, f"worker-{index}") for index in range(2)]
+    assert [one["RANK"] for one in after] == ["0", "1"]
+    assert {one["TORCHELASTIC_RUN_ID"] for one in before} == {f"{UID}.1"}
+    assert {one["TORCHELASTIC_RUN_ID"] for one in after} == {f"{UID}.2"}
+    assert len({one["MASTER_PORT"] for one in before}) == 1
+    assert len({one["MASTER_PORT"] for one in after}) == 1
+    assert before[0]["MASTER_PORT"] != after[0]["MASTER_PORT"]
+
+
+def test_a_replica_that_restarts_alone_finds_the_same_cluster_and_rank() -> None:
+    cluster = Cluster()
+    cluster.run(
+        spec(
+            role("chief"),
+            role("ps", success="never"),
+            role("worker", 2, delay_ms=0),
+            framework="tensorflow-ps",
+        )
+    )
+    before = {name: variables(cluster, name) for name in ("chief-0", "worker-1")}
+
+    cluster.exit("worker-1", code=1)
+    cluster.wait(20_000)
+    cluster.bring_up("worker-1")
+
+    assert {name: variables(cluster, name) for name in before} == before
+    assert json.loads(before["worker-1"]["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
+
+
+@pytest.mark.parametrize("framework", ["none", "torch"])
+def test_an_elastic_gang_is_told_how_many_it_began_with(framework: str) -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role("worker", 5, minimum=2, unit="role"), framework=framework))
+    there = ("worker-0", "worker-1", "worker-2")
+    cluster.launch(*there)
+    cluster.register(*there)
+    cluster.hold(*there)
+    cluster.wait(ELASTIC_WAIT_MS)
+
+    assert has_variables(cluster.job)
+    found = variables(cluster, "worker-2")
+    assert (found["PRIMUS_REPLICAS"], found["PRIMUS_ROLES"]) == ("3", '{"worker":3}')
+    if framework == "torch":
+        assert (found["RANK"], found["WORLD_SIZE"]) == ("2", "3")
+
+
+def test_C69_who_does_not_take_part_finds_sizes_only() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2), role("evaluator", success="never"), framework="jax"))
+
+    assert variables(cluster, "evaluator-0") == {
+        "PRIMUS_REPLICAS": "1",
+        "PRIMUS_ROLES": '{"worker":2,"evaluator":1}',
+    }
+    assert variables(cluster, "worker-1")["JAX_NUM_PROCESSES"] == "2"

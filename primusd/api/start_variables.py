@@ -1,0 +1,31 @@
+"""The variables of each replica, made for a cluster once and kept while its trainers start."""
+
+from collections import OrderedDict
+
+from primusd.compat.environment import original_maker
+from primusd.job.frameworks.cluster import Maker
+from primusd.job.model import Job
+from primusd.job.run_order import present
+from primusd.job.start_variables import variables_maker
+
+KEPT_MAX = 8
+"""Jobs that start at the same time; a maker of 10,000 replicas holds some megabytes."""
+
+
+class Makers:
+    """What makes the variables of jobs, those that were asked for last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], Maker] = OrderedDict()
+
+    def of(self, job: Job) -> Maker:
+        """Return what makes the variables of a job's replicas, by its newest peers document."""
+        key = (job.uid, job.peers.digest)
+        maker = self._kept.pop(key, None)
+        if maker is None:
+            original = original_maker if job.spec.original else None
+            maker = variables_maker(job, tuple(present(job)), without_framework=original)
+        self._kept[key] = maker
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return maker
