@@ -47,12 +47,14 @@ demo: setup
 # pytest comes last: its summary has the table of costs and then its own line.
 test: PARTS := format lint types layers
 test: TESTS := -n $(WORKERS) --dist worksteal
+# Those that train with torch, TensorFlow and JAX want their environments, once: a minute, and 6 GB.
+test: BEFORE := $(BIN)/python tests/environments/build.py > $(VENV)/.environments 2>&1 &
 check: PARTS := format lint types layers
 check: TESTS := -n $(WORKERS) --dist worksteal --ignore tests/real
 fast: PARTS := lint
 fast: TESTS := -x -n $(WORKERS) tests/test_tidy.py tests/state tests/scenarios tests/jobfile tests/golden
 test check fast: setup
-	@failed=; : > $(COSTS); \
+	@failed=; : > $(COSTS); $(BEFORE) \
 	for part in $(PARTS); do \
 	  begin=$$(date +%s%N); echo "== $$part"; \
 	  $(MAKE) -s --no-print-directory $$part && word=ok || { word=FAILED; failed=1; }; \
