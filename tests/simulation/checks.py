@@ -14,6 +14,7 @@ from primusd.job import invariants
 from primusd.job.model import Job, find_attempt
 from primusd.job.phases import AttemptPhase, JobPhase
 from primusd.records import Entry, Proposal
+from tests.simulation.coverage import Cell, note_step
 from tests.simulation.head import Head
 from tests.simulation.schedule import EPOCH_MS
 
@@ -36,9 +37,11 @@ class Checks:
         said: What was proposed lately, so that it can be said again.
         entries: The newest, for whoever has to find out what went wrong.
         rumours: How often an edge told what is not so.
+        reached: Cells of tables that were reached, as far as they are seen here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reached: set[Cell] | None = None) -> None:
+        self.reached: set[Cell] = set() if reached is None else reached
         self.said: deque[Proposal] = deque(maxlen=SAID_KEPT)
         self.entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
         self.rumours = 0
@@ -55,6 +58,7 @@ class Checks:
         self.said.extend(said)
         if step.entry is not None:
             self.entries.append(step.entry)
+            note_step(self.reached, before, step.entry)
         invariants.check_step(before, step.world, step.touched)
         for machine in step.touched:
             stream = step.world.streams.get(machine) if "/" in machine else None

@@ -13,6 +13,7 @@ from tests.simulation.cluster import Town
 from tests.simulation.executor import Executor
 from tests.simulation.host import Host
 from tests.simulation.store import Store
+from tests.simulation.words import late_words
 
 Do = Callable[[Town, random.Random], None]
 
@@ -89,6 +90,33 @@ def _move(town: Town, rnd: random.Random) -> None:
     job = _job(town, rnd)
     if job is not None:
         town.ask("", adm.DemandMoved(job.uid, rnd.choice((1, 99))))
+
+
+def _set_queue(town: Town, rnd: random.Random) -> None:
+    quota = rnd.choice(({}, {"gpu": 1}, {"memoryBytes": 8 << 30}))
+    event = adm.QueueSet(
+        rnd.choice(("default", "prod")),
+        quota,
+        rnd.choice(("never", "lowerPriority")),
+        is_open=rnd.random() < 0.7,
+    )
+    town.ask("", event)
+
+
+def _rush(town: Town, rnd: random.Random) -> None:
+    """Let a job of highest priority come that wants all there is."""
+    town.submit_rush(rnd.choice((1, 2)))
+
+
+def _exclude(town: Town, rnd: random.Random) -> None:
+    town.ask("", adm.NodeExclusionRequested(rnd.choice(tuple(town.hosts)), 60_000, reason="x"))
+
+
+def _load(town: Town, rnd: random.Random) -> None:
+    node = rnd.choice(tuple(town.hosts))
+    if town.head is not None:
+        event = adm.NodeLoadMeasured(node, rnd.choice((0, 6_000)), rnd.choice((0, 8 << 30)))
+        town.head.tell("", event, by="node")
 
 
 # Heads and their store.
@@ -246,6 +274,16 @@ def _notice_preemption(town: Town, rnd: random.Random) -> None:
         town.head.tell(executor.attempt.job, event, by="launcher:local")
 
 
+def _late_words(town: Town, rnd: random.Random) -> None:
+    """Say all that the tables ignore now: what comes too late changes nothing."""
+    job = _job(town, rnd)
+    if job is None or town.head is None:
+        return
+    streams = {key: one for key, one in town.world.streams.items() if one.job == job.uid}
+    for proposal in list(late_words(job, streams)):
+        town.head.propose((proposal,))
+
+
 def _rumour(make: Callable[[AttemptId], Event]) -> Do:
     """Return a word about some attempt that was ever known, true or not: it harms nobody."""
 
@@ -282,6 +320,10 @@ DEEDS: dict[str, Do] = {
     "drain node": _ask_node(adm.DrainRequested),
     "uncordon": _ask_node(adm.UncordonRequested),
     "forgive": _ask_node(adm.ForgiveRequested),
+    "exclude node": _exclude,
+    "measure load": _load,
+    "set queue": _set_queue,
+    "rush": _rush,
     "pause stream": _ask_stream(lambda _rnd: data.PauseRequested()),
     "resume stream": _ask_stream(lambda _rnd: data.ResumeRequested()),
     "keep savepoint": _ask_stream(lambda _rnd: data.SavepointRequested("s")),
@@ -306,6 +348,7 @@ DEEDS: dict[str, Do] = {
     "break line": _break_line,
     "lose files": _lose_files,
     "echo": _echo,
+    "late words": _late_words,
     "notice preemption": _notice_preemption,
     "rumour: launched": _rumour(ev.AttemptLaunched),
     "rumour: waiting": _rumour(lambda one: ev.AttemptWaiting(one, "no room")),

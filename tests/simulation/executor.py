@@ -31,7 +31,11 @@ class Place(Protocol):
     """What an executor knows of the host that it lives on."""
 
     name: str
-    boot_id: str
+
+    @property
+    def boot_id(self) -> str:
+        """Return which boot of the host this is."""
+        ...
 
     def dial(self, executor: "Executor") -> Line | None:
         """Return a line to whoever leads, None when nobody answers."""
@@ -272,10 +276,13 @@ class Executor:
         now_ms = self._schedule.now_ms
         self._killed_at_ms = self._killed_at_ms or now_ms
         if now_ms - self._killed_at_ms < stuck_ms:
-            self._schedule.later(stuck_ms, self.kill)
+            self._schedule.later(stuck_ms, self._kill_again)
             return False
         self._gone()
         return True
+
+    def _kill_again(self) -> None:
+        self.kill()
 
     def _gone(self) -> None:
         """Be gone: the lock is free, and nothing that was started is left."""

@@ -12,7 +12,10 @@ from msgspec.structs import replace
 
 from primusd.job.spec import (
     Budgets,
+    FailureRule,
+    Hang,
     JobSpec,
+    Placement,
     Reading,
     Ready,
     Resources,
@@ -198,6 +201,65 @@ def _own_pass(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return _reading(spec, next(iter(spec.data.values())), "chief", own_pass=True)
 
 
+def _placed(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    wish = rnd.choice(
+        (
+            Placement(max_per_node=1),
+            Placement(near=("worker",)),
+            Placement(apart=("worker",)),
+            Placement(nodes={"zone": "a"}),
+        )
+    )
+    return _of_role(spec, "worker", placement=wish)
+
+
+def _near_chief(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    if "chief" not in spec.roles:
+        return spec
+    return _of_role(spec, "chief", placement=Placement(near=("worker",)))
+
+
+def _after(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    number = int(spec.name.removeprefix("job"))
+    return replace(spec, after=(f"job{number - 1}",)) if number else spec
+
+
+def _queue(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, queue="prod")
+
+
+def _not_preemptible(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, preemptible=False)
+
+
+def _warned(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, deadline_ms=rnd.choice((4_000, 20_000)), deadline_warn_ms=3_000)
+
+
+def _hours(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, max_replica_ms=rnd.choice((4_000, 60_000)))
+
+
+def _hang(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, hang=Hang(60_000, rnd.choice(("report", "restart"))))
+
+
+RULES = (
+    FailureRule("fail", exit_codes=(1, 3)),
+    FailureRule("giveUp", exit_codes=(1, 3)),
+    FailureRule("complete", exit_codes=(1, 7)),
+    FailureRule("restart", signals=(11, 9), unit="role", delay_ms=2_000),
+    FailureRule("restart", causes=("Crashed",), budget="none"),
+    FailureRule("restart", causes=("OutOfMemory",), memory_per_mille=2_000),
+    FailureRule("restart", budget="infrastructure", exclude_node_ms=60_000),
+    FailureRule("restart", roles=("worker",), unit="job"),
+)
+
+
+def _rules(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, failure=tuple(rnd.sample(RULES, rnd.choice((1, 2)))))
+
+
 FEATURES: dict[str, Feature] = {
     "more workers": Feature(0.6, _more_workers),
     "elastic": Feature(0.2, _elastic),
@@ -228,4 +290,13 @@ FEATURES: dict[str, Feature] = {
     "split": Feature(0.3, _split),
     "leftover": Feature(0.2, _leftover),
     "own pass": Feature(0.2, _own_pass),
+    "placed": Feature(0.15, _placed),
+    "near chief": Feature(0.1, _near_chief),
+    "after": Feature(0.2, _after),
+    "queue": Feature(0.3, _queue),
+    "not preemptible": Feature(0.1, _not_preemptible),
+    "warned": Feature(0.08, _warned),
+    "replica hours": Feature(0.05, _hours),
+    "hang": Feature(0.15, _hang),
+    "failure rules": Feature(0.2, _rules),
 }

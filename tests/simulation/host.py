@@ -155,7 +155,7 @@ class Host:
             self.size.memory_bytes,
             tuple((f"gpu{number}", "model", GIB) for number in range(self.size.gpus)),
             (20_000, 20_199),
-            {},
+            {"zone": "a" if self.name == "n1" else "b"},
         )
 
     def welcomed(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.simulation.checks import Checks
 from tests.simulation.coverage import Cell, missing, noted
 from tests.simulation.playing import play, play_seed
 from tests.simulation.script import Deed, PlannedJob, Script
@@ -35,7 +36,7 @@ def test_C38_every_seed_comes_to_its_end_and_leaves_nothing(
     reached: set[Cell] = set()
     with noted(reached):
         for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
-            play_seed(seed)
+            play_seed(seed, Checks(reached))
 
     partial = shared_folder / f"{chunk}.partial"
     partial.write_bytes(msgspec.json.encode(sorted(reached)))
