@@ -21,12 +21,12 @@ from primusd.job.counts import (
     is_gone_for_sure,
     rules_of,
 )
+from primusd.job.frameworks.members import SYNCHRONOUS
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
 from primusd.job.rules import grown_bytes, rule_of
 
-SYNCHRONOUS = frozenset({"torch", "tensorflow-multiworker", "jax", "mpi", "horovod"})
 RETIRING = frozenset({StopReason.SCALED_DOWN, StopReason.VERDICT})
 ACTIVE_PHASES = (JobPhase.STARTING, JobPhase.RUNNING)
 

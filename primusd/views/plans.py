@@ -6,8 +6,12 @@ from typing import Any
 from msgspec import UNSET
 
 from primusd import __version__
+from primusd.compat.environment import original_maker
 from primusd.job.environment import environment
+from primusd.job.frameworks import FRAMEWORKS
+from primusd.job.frameworks.cluster import make_cluster
 from primusd.job.ids import AttemptId
+from primusd.job.peers import Member
 from primusd.job.spec import JobSpec
 from primusd.views import documents
 from primusd.views.waiting import Waiting
@@ -15,6 +19,9 @@ from primusd.views.waiting import Waiting
 UNKNOWN_UID = "0" * 16
 SAMPLE_HOST = "<host>"
 SAMPLE_PORT = 20_000
+SAMPLE_FILE = "<path of a file>"
+SAMPLE_CHARACTERS_MAX = 1_000
+"""A TF_CONFIG of 10,000 workers is no help to whoever reads a plan."""
 
 
 def plan_view(
@@ -57,14 +64,41 @@ def _would_wait(waiting: Waiting) -> Mapping[str, Any]:
 
 
 def sample_environment(spec: JobSpec, role: str, cluster: str) -> Mapping[str, str]:
-    """Return what replica 0 of a role would find; host and ports stand for those it will get."""
-    ports = {name: SAMPLE_PORT + number for number, name in enumerate(spec.roles[role].ports)}
-    return environment(
+    """Return what replica 0 of a role would find; hosts and ports stand for those it will get."""
+    variables = environment(
         spec,
         AttemptId(UNKNOWN_UID, role, 0, 1),
         cluster=cluster,
         generation=1,
         host=SAMPLE_HOST,
-        ports=ports,
+        ports=_sample_ports(spec, role),
         version=__version__,
     )
+    return {**variables, **_sample_of_framework(spec, role)}
+
+
+def _sample_of_framework(spec: JobSpec, role: str) -> Mapping[str, str]:
+    make = FRAMEWORKS.get(spec.framework, original_maker if spec.original else None)
+    if make is None:
+        return {}
+    present = (
+        Member(name, index, f"<{name}-{index}>", _sample_ports(spec, name))
+        for name in spec.roles
+        for index in range(spec.roles[name].replicas)
+    )
+    cluster = make_cluster(spec, UNKNOWN_UID, generation=1, present=present)
+    found = make(cluster)(role, 0)
+    return {
+        **{name: _shortened(value) for name, value in found.env.items()},
+        **dict.fromkeys(found.files, SAMPLE_FILE),
+    }
+
+
+def _sample_ports(spec: JobSpec, role: str) -> Mapping[str, int]:
+    return {name: SAMPLE_PORT + number for number, name in enumerate(spec.roles[role].ports)}
+
+
+def _shortened(value: str) -> str:
+    if len(value) <= SAMPLE_CHARACTERS_MAX:
+        return value
+    return f"{value[:SAMPLE_CHARACTERS_MAX]}… ({len(value)} characters)"

@@ -16,6 +16,7 @@ from primusd.job.frameworks.members import SYNCHRONOUS, TENSORFLOW, members, var
 from primusd.job.peers import Member
 from primusd.job.spec import JobSpec
 from primusd.jobfile import parse
+from primusd.views.plans import sample_environment
 
 GOLDEN = Path(__file__).parent / "frameworks"
 UID = "06f3k2m9q1x7abcd"
@@ -220,3 +221,18 @@ def test_C68_a_cluster_of_ten_thousand_is_walked_once() -> None:
 
     assert len(texts) == 10_000
     assert all(text.startswith('{"cluster":{"chief":["n0:19999"],"worker":["n0:') for text in texts)
+
+
+def test_a_plan_shows_the_variables_with_stand_ins_for_addresses() -> None:
+    torch = spec_of(TOPOLOGIES["chief-and-workers"], "torch")
+    mpi = spec_of(TOPOLOGIES["launcher-and-workers"], "mpi")
+    many = spec_of(
+        Topology((), "{worker: {replicas: 5000, command: t}}", ""), "tensorflow-multiworker"
+    )
+
+    shown = sample_environment(torch, "worker", "c")
+
+    assert (shown["MASTER_ADDR"], shown["MASTER_PORT"]) == ("<chief-0>", "20000")
+    assert (shown["RANK"], shown["WORLD_SIZE"]) == ("1", "3")
+    assert sample_environment(mpi, "launcher", "c")["HYDRA_HOST_FILE"] == "<path of a file>"
+    assert len(sample_environment(many, "worker", "c")["TF_CONFIG"]) < 1_100
