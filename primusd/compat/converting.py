@@ -9,6 +9,7 @@ from primusd.compat.datasources import convert_input
 from primusd.compat.draft import Draft
 from primusd.compat.failover import convert_failover
 from primusd.compat.original import Fields, Note, Path, Report, Wrong
+from primusd.compat.schedules import Policy, is_left_out, put_replicas, put_schedule, read_policy
 from primusd.job.labels import nearest_label
 
 API_VERSION = "primus/v1"
@@ -40,12 +41,13 @@ def convert(root: object) -> Converted:
     _queue(job)
     _files(job, draft)
     grace_min = job.number("gracefulShutdownTimeoutMin")
-    roles = _roles(job, draft)
+    policy = read_policy(job)
+    roles = _roles(job, policy, draft)
     if grace_min:
         for role in roles:
             source = job.at("gracefulShutdownTimeoutMin")
             draft.put(("roles", role, "stop", "grace"), f"{grace_min}m", source)
-    _schedule(job, draft)
+    put_schedule(policy, roles, draft)
     _data(job, draft)
     job.report_rest()
     return Converted(
@@ -90,20 +92,23 @@ def _files(job: Fields, draft: Draft) -> None:
         draft.put(("files",), files, job.at("files"))
 
 
-def _roles(job: Fields, draft: Draft) -> dict[str, Fields]:
+def _roles(job: Fields, policy: Policy, draft: Draft) -> dict[str, Fields]:
     """Convert every role; return them by their names here."""
     roles: dict[str, Fields] = {}
     percents: dict[str, int] = {}
     job_env = job.pairs("env")
     for role in job.messages("role"):
         name = _role_name(role, roles)
-        if role.number("num") == 0:
-            role.report.note(role.path, f"{name} has num 0 and is left out")
+        is_unnamed = is_left_out(policy, role.text("roleName"))
+        if role.number("num") == 0 or is_unnamed:
+            why = "is not named by the order of roles" if is_unnamed else "has num 0"
+            role.report.note(role.path, f"{name} {why} and is left out")
             for field in tuple(role.names):
                 role.take(field)
             continue
         roles[name] = role
         _role(role, name, job, job_env, draft)
+        put_replicas(role, ("roles", name), policy, draft)
         percents[name] = role.number("successPercent")
         role.report_rest()
     _success(roles, percents, draft)
@@ -131,7 +136,6 @@ def _role_name(role: Fields, taken: Mapping[str, Fields]) -> str:
 def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draft: Draft) -> None:
     path: Path = ("roles", name)
     draft.sources[path] = role.path
-    draft.put((*path, "replicas"), role.number("num"), role.at("num"))
     command = role.text("command")
     # The original gives the line to bash; a text here would go to sh.
     line: object = ["bash", "-c", command] if command.strip() else ""
@@ -196,24 +200,6 @@ def _success(roles: Mapping[str, Fields], percents: Mapping[str, int], draft: Dr
             draft.put(("roles", name, "success"), {"percent": percent}, source)
         elif percent > 100:
             role.report.mistake(source, found=percent, allowed="0 to 100")
-
-
-def _schedule(job: Fields, draft: Draft) -> None:
-    scheduler = job.message("scheduler")
-    if scheduler.text("command").strip():
-        scheduler.report.refuse(
-            scheduler.at("command"), "this build runs no program in place of the roles"
-        )
-    policy = scheduler.message("schedulePolicy")
-    kinds = (("orderPolicy", "ordered"), ("dynamicPolicy", "dynamic"), ("ponyPolicy", "ordered"))
-    for theirs, ours in kinds:
-        if policy.has(theirs):
-            draft.put(("schedule", "policy"), ours, policy.at(theirs))
-            policy.take(theirs)
-    gang = policy.message("gangPolicy")
-    gang.report_rest()
-    policy.report_rest()
-    scheduler.report_rest()
 
 
 def _data(job: Fields, draft: Draft) -> None:

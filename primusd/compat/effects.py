@@ -52,7 +52,7 @@ REASONS: dict[str, str] = {
     "role.*.javaOpts": _NO_JVM,
     "role.*.jvmMemoryMb": _NO_JVM,
     "role.*.localRestartTimes": _DEAD,
-    "role.*.minNum": "all replicas start together",
+    "role.*.minNum": "only a dynamic policy asks for it",
     "role.*.pluginConfig": "there are no launch plugins",
     "role.*.roleScheduler": _DEAD,
     "role.*.scheduleStrategy": "its limit per node was never asked for in the original; write placement",

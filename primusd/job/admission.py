@@ -16,6 +16,7 @@ from primusd.job.backfill import bound_of
 from primusd.job.commands import Command, WakeAt
 from primusd.job.events import TimePassed
 from primusd.job.fitting import indices, is_satisfied
+from primusd.job.growth import asked_bytes, has_bytes
 from primusd.job.machine import At, Ignore
 from primusd.job.phases import DemandPhase
 from primusd.job.tables import ignored_reason, is_refused, parse_table
@@ -32,7 +33,7 @@ CapacityChanged   | =                    | = or Waiting         | =
 DemandWithdrawn   | removed or Releasing | Releasing or removed | · r
 SlotFreed         | =                    | = or Waiting         | = or removed
 TimePassed        | =                    | =                    | =
-DemandFitted      | Granted or Waiting   | !                    | !
+DemandFitted      | Granted or Waiting   | =                    | !
 DemandEvicted     | Releasing            | Releasing            | !
 """)
 
@@ -264,13 +265,14 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
         count = demand.roles[place.role].port_count
         for offset in range(place.count):
             port = place.first_port + offset * count if place.first_port else 0
-            old = held.get((place.role, place.first + offset))
-            if old is not None:
-                key = (place.role, place.first + offset)
+            key = (place.role, place.first + offset)
+            old = held.get(key)
+            if old is not None and (old.node, old.first_port) != (place.node, port):
                 state, demand = _without_ports(state, demand, key, old, at)
                 if old.node != place.node and key in demand.busy:
                     old_slots.setdefault(key, old)
-            held[place.role, place.first + offset] = Held(place.node, port, event.generation, count)
+            asked = asked_bytes(demand.roles[place.role], place.first + offset)
+            held[key] = Held(place.node, port, event.generation, count, place.memory_bytes, asked)
     placed = {
         (place.role, index)
         for place in event.places
@@ -331,7 +333,7 @@ def _slot_quarantined(state: Admission, event: ev.SlotQuarantined, at: At) -> Ad
         attempt=event.attempt,
         node=slot.node,
         cpu_milli=want.cpu_milli,
-        memory_bytes=want.memory_bytes,
+        memory_bytes=has_bytes(want, slot),
         gpu=want.gpu,
         ports=ports,
     )

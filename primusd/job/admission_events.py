@@ -27,6 +27,10 @@ class RoleDemand(Struct, frozen=True, array_like=True):
     """Ports of an older one are allotted anew; a role that runs on while another restarts keeps
     its own. 0: the demand's."""
     placement: Placement = Placement()
+    memory: tuple[tuple[int, int, int], ...] = ()
+    """(first index, last index, bytes) of replicas that would have more than the role's."""
+    spare_count: int = 0
+    """So many of them it can do without for now: an elastic role above its minimum."""
 
 
 class DemandRaised(_Event, frozen=True):

@@ -3,6 +3,7 @@
 from primusd.job import admission_events as ev
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.dependencies import name_of
+from primusd.job.growing import grown
 from primusd.job.preemption import victims_for
 from primusd.job.queues import may_preempt
 from primusd.job.turns import Round, Turn, in_turn, lines_of
@@ -12,10 +13,13 @@ from primusd.job.usage import book_of
 def settle(state: Admission, at_ms: int) -> ev.DemandFitted | ev.DemandEvicted | None:
     """Return the first demand whose turn it is, or the next that is stopped for the first of all.
 
+    When nobody who waits can start, elastic roles grow with what is left.
+
     Only who is ahead of everybody that lacks something has others stopped: what it frees would
     else go to those before it.
     """
-    if not book_of(state.demands).waiting:
+    book = book_of(state.demands)
+    if not book.waiting and not book.growing:
         return None
     round_ = Round(state, at_ms=at_ms)
     is_first = True
@@ -30,7 +34,7 @@ def settle(state: Admission, at_ms: int) -> ev.DemandFitted | ev.DemandEvicted |
             if evicted is not None:
                 return evicted
             is_first = False
-    return None
+    return grown(state, round_, at_ms=at_ms) if book.growing else None
 
 
 def _evicted(state: Admission, demand: Demand, *, at_ms: int) -> ev.DemandEvicted | None:

@@ -6,6 +6,7 @@ from primusd.job import chunks, limits
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.counts import LIVING, Count
+from primusd.job.gates import counted, needed
 from primusd.job.ids import AttemptId, Span, replica_name
 from primusd.job.model import Job, Outcome, Replica, RoleState, StreamSummary, replicas_of
 from primusd.job.outcome import how_it_ended
@@ -99,7 +100,7 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
     if not failed:
         return None
     spec = job.spec.roles[role.name]
-    if spec.success.kind != "never" and role.size - failed >= needed(spec, role):
+    if spec.success.kind != "never" and counted(spec, role) - failed >= needed(spec, role):
         return None
     replica = _first_failure(job, role)
     newest = replica.newest
@@ -134,17 +135,6 @@ def _first_failure(job: Job, role: RoleState) -> Replica:
     """Return the replica whose failure came last of those that count: it tipped the scales."""
     found = [*chunks.find(role, Count.DOOMED), *chunks.find(role, Count.FAILED)]
     return max(found, key=lambda one: one.attempts[-1].ended_ms if one.attempts else 0)
-
-
-def needed(spec: RoleSpec, role: RoleState) -> int:
-    """Return how many completions a success role needs."""
-    match spec.success.kind:
-        case "any":
-            return min(1, role.size)
-        case "percent":
-            return min(role.size, max(1, -(-role.size * spec.success.percent // 100)))
-        case _:
-            return role.size
 
 
 def rule_words(spec: RoleSpec) -> str:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, ReplicaPhase
-from primusd.job.spec import JobSpec, budgets_of, stream_of
+from primusd.job.spec import JobSpec, budgets_of, gang_of, stream_of
 
 REGISTRATION_MS = 300_000
 """Placed and no hello for so long: `noRegistration`."""
@@ -109,6 +109,11 @@ class RoleRules(Struct, frozen=True):
     """A slot of an older generation is none: its ports are stale. Without ports any will do."""
     restarts_hung: bool = False
     """`hang.action` is restart."""
+    is_timed_holding: bool = True
+    """Who holds waits for others of its gang only, for `readyTimeout`; else the start clock says
+    how long."""
+    is_elastic: bool = False
+    """Who has no place yet may wait for one: the start clock says how long the minimum may."""
 
 
 _known_rules: OrderedDict[tuple[int, str, int, int], tuple[JobSpec, RoleRules]] = OrderedDict()
@@ -145,6 +150,10 @@ def _make_rules(job: Job, role: RoleState) -> RoleRules:
         tuple(stream_of(role.name, reading) for reading in of_role.data),
         port_generation(job, role),
         spec.hang.action == "restart",
+        spec.policy == "gang"
+        and role.name in gang_of(spec)
+        and not any(one.depends_on for one in spec.roles.values()),
+        of_role.minimum < of_role.replicas,
     )
 
 
@@ -239,7 +248,7 @@ def _count_living(
             found.append(Count.READY)
     elif phase is AttemptPhase.STARTING:
         found.append(Count.HOLDING)
-    elif phase is AttemptPhase.REGISTERED and attempt.is_holding:
+    elif phase is AttemptPhase.REGISTERED and attempt.is_holding and not attempt.is_newcomer:
         found += (Count.HOLDING, Count.OPENABLE)
 
 
@@ -267,7 +276,8 @@ def _count_ended(
     elif not is_failure(outcome):
         return
     elif has_retry(outcome, rules):
-        found.append(Count.RESTARTER)
+        # Who never joined the members of its role does not take them along.
+        found += () if attempt.is_newcomer else (Count.RESTARTER,)
         return
     else:
         is_for_good = _count_doomed(found, outcome)
@@ -319,12 +329,14 @@ def due_of(replica: Replica, rules: RoleRules) -> int:
         return 0
     match attempt.phase:
         case AttemptPhase.REQUESTED:
-            return attempt.requested_ms + rules.place_ms
+            return 0 if rules.is_elastic else attempt.requested_ms + rules.place_ms
         case AttemptPhase.LAUNCHED:
             if attempt.waiting_for:
-                return attempt.requested_ms + rules.place_ms
+                return 0 if rules.is_elastic else attempt.requested_ms + rules.place_ms
             return attempt.launched_ms + REGISTRATION_MS
         case AttemptPhase.REGISTERED:
+            if attempt.is_holding and (attempt.is_newcomer or not rules.is_timed_holding):
+                return 0
             return attempt.registered_ms + rules.ready_ms
         case AttemptPhase.STARTING:
             return attempt.phase_since_ms + START_MS

@@ -19,6 +19,8 @@ class GateOpened(JobMachineEvent, frozen=True):
     """These replicas may start their trainers."""
 
     spans: tuple[Span, ...]
+    why: str = ""
+    """What the gate waited for, and came; "" in older journals."""
 
 
 class StopDecided(JobMachineEvent, frozen=True):
@@ -88,13 +90,15 @@ class RoleRestarted(JobMachineEvent, frozen=True):
     """A role restarts whole after the failure of `cause`: generation + 1, its attempts recalled."""
 
     role: str
-    cause: AttemptId
+    cause: AttemptId | None
     not_before_ms: int
     budget: Budget
     failures: int = 0
     """Consecutive ones of the role, this one counted."""
     memory_bytes: int = 0
     """What the next attempts of that role ask for; 0 the same as before."""
+    why: str = ""
+    """In place of a failure: the members of the role changed."""
 
 
 class JobRestarted(JobMachineEvent, frozen=True):
@@ -107,10 +111,15 @@ class JobRestarted(JobMachineEvent, frozen=True):
     """Consecutive ones of the role, this one counted."""
     memory_bytes: int = 0
     """What the next attempts of that role ask for; 0 the same as before."""
+    why: str = ""
+    """In place of a failure: the members of the role changed."""
 
 
 class GateReached(JobMachineEvent, frozen=True):
     """The start gate of the job is reached."""
+
+    why: str = ""
+    """Who is there; "" in older journals."""
 
 
 class StartTimedOut(JobMachineEvent, frozen=True):

@@ -1,24 +1,29 @@
 """What a job asks admission for, and what it tells it."""
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from primusd.job import events as ev
 from primusd.job.admission_events import (
     DemandRaised,
     DemandWithdrawn,
+    NodeExclusionRequested,
     NodeFaultCounted,
     QuarantineLifted,
     RoleDemand,
     SlotFreed,
     SlotQuarantined,
 )
-from primusd.job.chunks import is_named, mask_spans
-from primusd.job.counts import not_gone_of, rules_of
+from primusd.job.chunks import is_named, mask_spans, span_length
+from primusd.job.counts import Count, not_gone_of, port_generation, rules_of
 from primusd.job.draining import asked
+from primusd.job.gates import minimum_of, takes_nobody_new
 from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import Proposed
-from primusd.job.model import Attempt, Job, RoleState, find_replica
+from primusd.job.model import Attempt, Job, RoleState, find_replica, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.rules import rule_label, rule_of
 from primusd.job.scheduling import drains
 
 ADMISSION = ""
@@ -43,7 +48,7 @@ def demand_of(job: Job) -> DemandRaised | None:
         spec.queue,
         spec.priority,
         tuple(asking),
-        is_gang=spec.policy == "gang",
+        is_gang=spec.policy != "dynamic",
         ports_taken=job.ports_taken,
         busy=_busy(job),
         lacking=_lacking(job),
@@ -82,21 +87,58 @@ def has_demand(job: Job) -> bool:
 
 
 def _asks(job: Job, role: RoleState) -> bool:
-    return bool(role.wanted) and (job.phase is not JobPhase.DRAINING or drains(job, role))
+    return bool(_claimed(job, role)) and (job.phase is not JobPhase.DRAINING or drains(job, role))
 
 
 def _role_demand(job: Job, role: RoleState) -> RoleDemand:
     spec = job.spec.roles[role.name]
+    wanted = _claimed(job, role)
     return RoleDemand(
         role.name,
-        role.wanted,
+        wanted,
         spec.resources.cpu_milli,
         spec.resources.memory_bytes,
         spec.resources.gpu,
         len(spec.ports),
-        role.generation,
+        port_generation(job, role),
         placement=spec.placement,
+        memory=_memory(role) if spec.resources.memory_bytes else (),
+        spare_count=_spare_count(job, role, wanted),
     )
+
+
+def _memory(role: RoleState) -> tuple[tuple[int, int, int], ...]:
+    """Return the replicas that would have more than their role, as runs."""
+    found: list[tuple[int, int, int]] = []
+    for replica in replicas_of(role):
+        asked_bytes = replica.memory_asked_bytes
+        if not asked_bytes:
+            continue
+        if found and found[-1][1:] == (replica.index - 1, asked_bytes):
+            found[-1] = (found[-1][0], replica.index, asked_bytes)
+        else:
+            found.append((replica.index, replica.index, asked_bytes))
+    return tuple(found)
+
+
+def _claimed(job: Job, role: RoleState) -> tuple[Span, ...]:
+    """Return the replicas that a role asks for: one that grows no more leaves out who never ran."""
+    if not takes_nobody_new(job.spec.roles[role.name], role):
+        return role.wanted
+    masks = []
+    for chunk in role.chunks:
+        mask = chunk.wanted
+        for bit, replica in enumerate(chunk.replicas):
+            if not replica.last_number and not replica.slot_generation:
+                mask &= ~(1 << bit)
+        masks.append(mask)
+    return mask_spans(role.name, masks)
+
+
+def _spare_count(job: Job, role: RoleState, wanted: tuple[Span, ...]) -> int:
+    """Return how many of the replicas asked for an elastic role can do without for now."""
+    needed = max(0, minimum_of(job, role) - role.counts[Count.FOR_GOOD])
+    return max(0, span_length(wanted) - needed)
 
 
 def _busy(job: Job) -> tuple[Span, ...]:
@@ -143,12 +185,17 @@ def _is_same_demand(before: Job, after: Job) -> bool:
         and before.moving == after.moving
         and before.generation == after.generation
         and before.spec is after.spec
+        and _growing(before) == _growing(after)
         and len(after.ports_taken) <= len(before.ports_taken)
         and all(
             role.wanted is after.roles[name].wanted or role.wanted == after.roles[name].wanted
             for name, role in before.roles.items()
         )
     )
+
+
+def _growing(job: Job) -> tuple[bool, ...]:
+    return tuple(takes_nobody_new(job.spec.roles[role.name], role) for role in job.roles.values())
 
 
 def changes(before: Job | None, after: Job) -> tuple[Proposed, ...]:
@@ -184,6 +231,7 @@ def after_attempt(
         label = f"{attempt.job}/{attempt.label}"
         fault = NodeFaultCounted(after.node, label, outcome.cause, after.boot_id)
         found.append(Proposed(ADMISSION, fault))
+    found += _exclusion(job, before, after, attempt)
     key = (attempt.job, attempt.role, attempt.index, attempt.attempt)
     was_gone = before is not None and before.phase is AttemptPhase.GONE
     was_quarantined = before is not None and before.is_quarantined
@@ -197,6 +245,20 @@ def after_attempt(
         freed = SlotFreed(attempt.job, (span,), _runs_again(job, attempt))
         found.append(Proposed(ADMISSION, freed))
     return tuple(found)
+
+
+def _exclusion(
+    job: Job, before: Attempt | None, after: Attempt, attempt: AttemptId
+) -> Iterator[Proposed]:
+    """Yield that the job is kept off a node, when a rule said so of this end."""
+    rule = rule_of(job.spec, after.outcome)
+    known = rule_of(job.spec, before.outcome) if before is not None else None
+    if rule is None or rule is known or not rule.exclude_node_ms or not after.node:
+        return
+    assert after.outcome is not None, "a rule decided it"
+    reason = f"{rule_label(after.outcome.rule)}, {attempt.label}"
+    asked = NodeExclusionRequested(after.node, rule.exclude_node_ms, job.uid, reason)
+    yield Proposed(ADMISSION, asked)
 
 
 def _is_newest(job: Job, attempt: AttemptId) -> bool:

@@ -11,6 +11,7 @@ from primusd.job.admission_events import RoleDemand
 from primusd.job.admission_model import Admission, Demand, Held, Node
 from primusd.job.admission_nodes import keeps_slots, takes_new
 from primusd.job.events import Place
+from primusd.job.growth import asked_bytes, has_bytes, is_answered, with_memory
 from primusd.job.phases import NodePhase
 from primusd.job.placement import Asked, Rule, Trouble, has_labels, rules_of, unmeetable
 from primusd.job.rooms import Amount, Room
@@ -35,18 +36,43 @@ def has_good_ports(demand: Demand, want: RoleDemand, held: Held) -> bool:
     return not want.port_count or held.generation >= (want.generation or demand.generation)
 
 
+def is_good(demand: Demand, want: RoleDemand, index: int, held: Held) -> bool:
+    """Return whether a slot is what its replica asks for, as far as it can be had."""
+    return has_good_ports(demand, want, held) and is_answered(want, index, held)
+
+
 def is_satisfied(demand: Demand) -> bool:
-    """Return whether the demand holds all that it asks for, in its generation."""
+    """Return whether the demand holds all that it cannot do without, in its generation."""
     return not demand.moving and not any(missing(demand))
 
 
 def missing(demand: Demand) -> Iterator[tuple[RoleDemand, int]]:
-    """Yield the replicas without a slot, or with one whose ports are of an older generation."""
+    """Yield the replicas without a slot, or with ports of an older generation.
+
+    Of an elastic role those alone that it cannot do without.
+    """
     for want in demand.roles.values():
-        for index in indices(want):
-            held = demand.held.get((want.role, index))
-            if held is None or not has_good_ports(demand, want, held):
-                yield want, index
+        absent = _absent(demand, want)
+        if not want.spare_count:
+            yield from ((want, index) for index in absent)
+            continue
+        found = list(absent)
+        yield from ((want, index) for index in found[: max(0, len(found) - want.spare_count)])
+
+
+def spares(demand: Demand) -> Iterator[tuple[RoleDemand, int]]:
+    """Yield the replicas without a slot that an elastic role would run if there was room."""
+    for want in demand.roles.values():
+        if want.spare_count:
+            found = list(_absent(demand, want))
+            yield from ((want, index) for index in found[max(0, len(found) - want.spare_count) :])
+
+
+def _absent(demand: Demand, want: RoleDemand) -> Iterator[int]:
+    for index in indices(want):
+        held = demand.held.get((want.role, index))
+        if held is None or not is_good(demand, want, index, held):
+            yield index
 
 
 def fit(admission: Admission, demand: Demand, *, at_ms: int) -> tuple[Place, ...] | None:
@@ -62,17 +88,83 @@ def fit(admission: Admission, demand: Demand, *, at_ms: int) -> tuple[Place, ...
         for role, index in sorted(demand.moving)
         if role in demand.roles and (role, index) not in known
     ]
-    found = _fit(admission, demand, [*lacking, *moving], at_ms=at_ms) if lacking or moving else ()
+    if not lacking and not moving:
+        return ()
+    found = _fit(admission, demand, [*lacking, *moving], at_ms=at_ms)
     if found is None and lacking and moving:
-        return _fit(admission, demand, lacking, at_ms=at_ms)
+        found = _fit(admission, demand, lacking, at_ms=at_ms)
+    if found is None and lacking and any(want.memory for want in demand.roles.values()):
+        found = _fit(admission, demand, lacking, at_ms=at_ms, grows=False)
     return found
 
 
-def _fit(
+def fit_spares(
     admission: Admission, demand: Demand, wishes: Sequence[tuple[RoleDemand, int]], *, at_ms: int
 ) -> tuple[Place, ...] | None:
-    used, ports, own = used_now(admission), ports_now(admission), _own(demand)
-    rooms = {
+    """Return where these of the demand's spares go, None when they do not all fit now."""
+    return _fit(admission, demand, wishes, at_ms=at_ms, may_squeeze=False)
+
+
+def _fit(
+    admission: Admission,
+    demand: Demand,
+    wishes: Sequence[tuple[RoleDemand, int]],
+    *,
+    at_ms: int,
+    grows: bool = True,
+    may_squeeze: bool = True,
+) -> tuple[Place, ...] | None:
+    used = used_now(admission)
+    rooms = _rooms(admission, demand, used, at_ms=at_ms)
+    open_rooms = [
+        room for room in rooms.values() if takes_new(admission.nodes[room.name], demand.job)
+    ]
+    # Who runs already is not moved to where there is less for it.
+    may_squeeze = may_squeeze and not demand.moving
+    squeezes_cpu = may_squeeze and _may_squeeze_cpu(admission, demand, used)
+    rules = placement_rules(demand.roles.values())
+    chosen: dict[Key, tuple[str, int, int]] = {}
+    new: dict[str, list[int]] = {}
+    for want, index in wishes:
+        key = (want.role, index)
+        kept = _kept(demand, key, rooms)
+        grown = None
+        if grows and asked_bytes(want, index):
+            rule = rules[want.role]
+            grown = _grown(want, index, kept, open_rooms, rule, squeezes_cpu=squeezes_cpu)
+        if grown is not None and kept is not None and grown[0] == kept[0].node:
+            first_port = _first_port(demand, want, *kept)
+            if first_port is None:
+                return None
+            chosen[key] = (grown[0], first_port, grown[2])
+        elif grown is not None:
+            chosen[key] = grown
+        elif kept is None:
+            new.setdefault(want.role, []).append(index)
+        else:
+            held, room = kept
+            first_port = _first_port(demand, want, held, room)
+            if first_port is None:
+                return None
+            chosen[key] = room.name, first_port, held.memory_bytes
+    parties = tuple(
+        Party(demand.roles[role], rules[role], tuple(ones)) for role, ones in new.items()
+    )
+    seated = seat(parties, open_rooms, squeezes_cpu=squeezes_cpu)
+    if seated is None:
+        return None
+    chosen |= {key: (*place, 0) for key, place in seated.items()}
+    order = {role: place for place, role in enumerate(demand.roles)}
+    keys = sorted(chosen, key=lambda key: (order[key[0]], key[1]))
+    return _as_runs([(*key, *chosen[key], demand.roles[key[0]].port_count) for key in keys])
+
+
+def _rooms(
+    admission: Admission, demand: Demand, used: Mapping[str, Amount], *, at_ms: int
+) -> dict[str, Room]:
+    """Return what is left on each node that keeps slots of the job."""
+    ports, own = ports_now(admission), _own(demand)
+    return {
         node.name: Room(
             node,
             used.get(node.name, NOTHING),
@@ -83,32 +175,66 @@ def _fit(
         for node in sorted(admission.nodes.values(), key=lambda one: one.name)
         if keeps_slots(node, demand.job)
     }
-    chosen: dict[Key, tuple[str, int]] = {}
-    new: dict[str, list[int]] = {}
-    rules = placement_rules(demand.roles.values())
-    for want, index in wishes:
-        held = demand.held.get((want.role, index))
-        if held is not None and held.node in rooms and (want.role, index) not in demand.moving:
-            room = rooms[held.node]
-            if room.next_ports(want.port_count) is None:
-                return None
-            chosen[want.role, index] = room.name, room.take_ports(want.port_count)
-        else:
-            new.setdefault(want.role, []).append(index)
-    parties = tuple(
-        Party(demand.roles[role], rules[role], tuple(ones)) for role, ones in new.items()
-    )
-    open_rooms = [
-        room for room in rooms.values() if takes_new(admission.nodes[room.name], demand.job)
-    ]
-    squeezes_cpu = _may_squeeze_cpu(admission, demand, used)
-    seated = seat(parties, open_rooms, squeezes_cpu=squeezes_cpu)
-    if seated is None:
+
+
+def _kept(demand: Demand, key: Key, rooms: Mapping[str, Room]) -> tuple[Held, Room] | None:
+    """Return the slot that a replica keeps, with its room; None it needs another one."""
+    held = demand.held.get(key)
+    if held is None or key in demand.moving or held.node not in rooms:
         return None
-    chosen |= seated
-    order = {role: place for place, role in enumerate(demand.roles)}
-    keys = sorted(chosen, key=lambda key: (order[key[0]], key[1]))
-    return _as_runs([(*key, *chosen[key], demand.roles[key[0]].port_count) for key in keys])
+    return held, rooms[held.node]
+
+
+def _first_port(demand: Demand, want: RoleDemand, held: Held, room: Room) -> int | None:
+    """Return the first port of a slot that is kept: its own as long as they are good."""
+    if has_good_ports(demand, want, held):
+        return held.first_port
+    return None if room.next_ports(want.port_count) is None else room.take_ports(want.port_count)
+
+
+def _grown(
+    want: RoleDemand,
+    index: int,
+    kept: tuple[Held, Room] | None,
+    others: Sequence[Room],
+    rule: Rule,
+    *,
+    squeezes_cpu: bool,
+) -> tuple[str, int, int] | None:
+    """Return node, first port and memory of a replica that would have more than its role.
+
+    On its own node if that has enough, else where there is enough, else with what its own has left.
+
+    Args:
+        want: Of its role.
+        index: Its own.
+        kept: Its slot and the room that it is in; None it needs one.
+        others: Rooms that take new replicas.
+        rule: Of its role.
+        squeezes_cpu: More processor may be taken than there is.
+
+    Returns:
+        None when it gets no more here than its role's replicas do.
+    """
+    asked = asked_bytes(want, index)
+    if kept is not None:
+        held, room = kept
+        others = [one for one in others if one is not room]
+        more = max(0, asked - has_bytes(want, held))
+        if room.free_bytes >= more:
+            return _with_more(want, held, room, more)
+    party = Party(with_memory(want, asked), rule, (index,))
+    seated = seat((party,), others, squeezes_cpu=squeezes_cpu)
+    if seated is not None:
+        return *seated[want.role, index], asked
+    if kept is None or not kept[1].free_bytes:
+        return None
+    return _with_more(want, kept[0], kept[1], kept[1].free_bytes)
+
+
+def _with_more(want: RoleDemand, held: Held, room: Room, more: int) -> tuple[str, int, int]:
+    room.take_bytes(more)
+    return room.name, held.first_port, has_bytes(want, held) + more
 
 
 def placement_rules(roles: Iterable[RoleDemand]) -> Mapping[str, Rule]:
@@ -138,19 +264,20 @@ def _may_squeeze_cpu(admission: Admission, demand: Demand, used: Mapping[str, Am
     return others == 0 and total_of(demand.roles.values()).cpu_milli > there
 
 
-def _as_runs(chosen: Sequence[tuple[str, int, str, int, int]]) -> tuple[Place, ...]:
+def _as_runs(chosen: Sequence[tuple[str, int, str, int, int, int]]) -> tuple[Place, ...]:
     """Return the chosen slots as runs of neighbours on one node with consecutive ports."""
     runs: list[Place] = []
-    for role, index, node, port, count in chosen:
+    for role, index, node, port, memory, count in chosen:
         last = runs[-1] if runs else None
         if (
             last is not None
             and (last.role, last.node, last.first + last.count) == (role, node, index)
             and (port == 0 or last.first_port + last.count * count == port)
+            and last.memory_bytes == memory
         ):
-            runs[-1] = Place(node, role, last.first, last.count + 1, last.first_port)
+            runs[-1] = Place(node, role, last.first, last.count + 1, last.first_port, memory)
         else:
-            runs.append(Place(node, role, index, 1, port))
+            runs.append(Place(node, role, index, 1, port, memory))
     return tuple(runs)
 
 
@@ -163,8 +290,8 @@ def total_of(roles: Iterable[RoleDemand]) -> Amount:
 
 
 def count_of(want: RoleDemand) -> int:
-    """Return how many replicas are asked for."""
-    return sum(span.high - span.low + 1 for span in want.wanted)
+    """Return how many replicas are asked for that the job cannot do without."""
+    return sum(span.high - span.low + 1 for span in want.wanted) - want.spare_count
 
 
 def unfit_sentence(admission: Admission, roles: Iterable[RoleDemand]) -> str:

@@ -198,7 +198,7 @@ def _check_moves_on(job: Job) -> None:
         if replica.phase is ReplicaPhase.ACTIVE:
             attempt = replica.newest
             assert attempt is not None, f"10: {name} is Active without an attempt"
-            _check_attempt_moves_on(job, name, replica, attempt)
+            _check_attempt_moves_on(job, role.name, name, replica, attempt)
         elif replica.phase in (ReplicaPhase.WAITING, ReplicaPhase.DELAYED):
             can_begin = replica.begin_ms > 0
             is_asked = chunks.is_named(role, replica.index)
@@ -207,7 +207,9 @@ def _check_moves_on(job: Job) -> None:
             )
 
 
-def _check_attempt_moves_on(job: Job, name: str, replica: Replica, attempt: Attempt) -> None:
+def _check_attempt_moves_on(
+    job: Job, role: str, name: str, replica: Replica, attempt: Attempt
+) -> None:
     over = (AttemptPhase.RUNNING, AttemptPhase.STOPPING, AttemptPhase.ENDED)
     if attempt.phase in over:
         return
@@ -215,6 +217,13 @@ def _check_attempt_moves_on(job: Job, name: str, replica: Replica, attempt: Atte
         assert not is_gone_for_sure(attempt), f"10: {name} did not move though its attempt is gone"
         is_for_ever = job.spec.replace_after_ms < 0
         assert replica.due_ms or is_for_ever, f"10: nothing moves {name} on"
+        return
+    if attempt.phase is AttemptPhase.REGISTERED and attempt.is_holding:
+        # It waits for others, who have their own; while the job starts there is the start clock.
+        return
+    spec = job.spec.roles[role]
+    is_pending = attempt.phase is AttemptPhase.REQUESTED or attempt.waiting_for
+    if is_pending and spec.minimum < spec.replicas:
         return
     assert replica.due_ms, f"10: {name} is {attempt.phase} without a deadline"
 

@@ -18,12 +18,14 @@ from primusd.job import events as ev
 from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
+from primusd.job.gates import stands_still
 from primusd.job.ids import AttemptId
 from primusd.job.job_tables import check_job
 from primusd.job.lifecycle import APPLIERS, all_gone, submitted
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Attempt, Job, find_attempt
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase
+from primusd.job.replica import delay_start
 from primusd.job.spec import stream_of, streams_of
 from primusd.job.timeline import with_moments
 
@@ -43,7 +45,14 @@ def apply(state: Job | None, event: ev.JobEvent, at: At) -> Job | Ignore | None:
     after = _applied(state, event, at)
     if after is None or isinstance(after, Ignore):
         return after
-    return with_moments(state, after, event, at)
+    return with_moments(state, _clocked(state, after, at.at_ms), event, at)
+
+
+def _clocked(before: Job, after: Job, at_ms: int) -> Job:
+    """Return the job whose start clock begins anew when it no longer stands still."""
+    if before.phase is not JobPhase.STARTING or not stands_still(before) or stands_still(after):
+        return after
+    return delay_start(after, at_ms)
 
 
 def _made(event: ev.JobEvent, at: At) -> Job:
@@ -90,6 +99,7 @@ POLICIES: tuple[Callable[[Job, int], ev.JobEvent | None], ...] = (
     scheduling.stop,
     failover.settle,
     completion.settle,
+    scheduling.regroup,
     limits.settle,
     scheduling.gate,
     scheduling.begin,
@@ -120,9 +130,7 @@ def consequences(before: Job | None, after: Job | None, event: ev.JobEvent) -> t
 
 def _declared(job: Job, event: ev.JobSubmitted) -> list[Proposed]:
     spec = job.spec
-    noted = JobNoted(
-        job.uid, spec.namespace, spec.name, event.key, event.spec_digest, event.after
-    )
+    noted = JobNoted(job.uid, spec.namespace, spec.name, event.key, event.spec_digest, event.after)
     found = [Proposed(ADMISSION, noted)]
     for name, roles in streams_of(spec).items():
         of_stream = spec.data[name.partition("@")[0]]

@@ -19,6 +19,7 @@ from primusd.job.machine import At
 from primusd.job.model import Charge, Job, Replica, RoleState, StreamSummary, Verdict, find_attempt
 from primusd.job.phases import FINAL_PHASES, Budget, JobPhase, ReplicaPhase, StopReason
 from primusd.job.replica import change_replicas, open_roles, restart_role, with_newest
+from primusd.job.resizing import gate_closed, resized
 from primusd.job.scheduling import gated_roles
 from primusd.job.spec import streams_of
 
@@ -152,14 +153,12 @@ def _role_scaled(job: Job, event: ev.RoleScaled, at: At) -> Job:
     """(5): in Stopping only on the way to Queued or Suspended."""
     if job.phase is JobPhase.STOPPING and job.then in FINAL:
         raise _refuse(job, event, "it cannot be scaled any more")
-    role = job.roles.get(event.role)
-    if role is None:
+    if event.role not in job.roles:
         raise PrimusdError(
             f"job {job.spec.name} has no role {event.role}; it has {', '.join(job.roles)}"
         )
-    role = chunks.grow(role, event.replicas)
-    role = chunks.recount(role, rules_of(job, role))
-    return replace(job, roles={**job.roles, event.role: role}, spec_version=job.spec_version + 1)
+    job = resized(job, event.role, event.replicas)
+    return replace(job, spec_version=job.spec_version + 1)
 
 
 def _spec_patched(job: Job, event: ev.SpecPatched, at: At) -> Job:
@@ -181,6 +180,14 @@ def _verdict_requested(job: Job, event: ev.VerdictRequested, at: At) -> Job:
     return stopping(job, event.as_phase, StopReason.VERDICT, message, at.at_ms)
 
 
+def _drill_requested(job: Job, event: ev.DrillRequested, at: At) -> Job:
+    """(9): a preemption stops the job as a real one does; other faults are for an edge."""
+    if event.fault != "preempt":
+        return job
+    job = replace(job, aged_ms=job.queued_ms)
+    return stopping(job, "Queued", StopReason.PREEMPTED, event.text, at.at_ms)
+
+
 # From admission and from streams.
 
 
@@ -191,7 +198,7 @@ def _job_admitted(job: Job, event: ev.JobAdmitted, at: At) -> Job:
     job = draining.admitted(without_given_ports(_without_slots(job, event.withdrawn), event), event)
     if job.phase is not JobPhase.QUEUED or not event.places:
         return job
-    roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
+    roles = {name: gate_closed(role) for name, role in job.roles.items()}
     return replace(
         in_phase(job, JobPhase.STARTING, at.at_ms),
         roles=roles,
@@ -212,6 +219,7 @@ def _placed(job: Job, place: ev.Place, generation: int, at_ms: int) -> Job:
             node=place.node,
             first_port=place.first_port + offset if place.first_port else 0,
             slot_generation=generation,
+            memory_bytes=place.memory_bytes,
         )
 
     last = place.first + place.count - 1
@@ -388,7 +396,7 @@ def _all_gone(job: Job, event: ev.AllGone, at: At) -> Job:
     job = replace(in_phase(job, phase, at.at_ms), then="", stop_reason=None, stop_text="")
     if phase in FINAL_PHASES:
         return replace(_all_retired(job), ended_ms=at.at_ms)
-    roles = {name: replace(role, gate_opened=False) for name, role in job.roles.items()}
+    roles = {name: gate_closed(role) for name, role in job.roles.items()}
     job = replace(
         job, roles=roles, admitted_ms=0, draining_nodes={}, moving=(), stranded=(), given_up=()
     )
@@ -446,6 +454,7 @@ APPLIERS: Mapping[type, Callable[[Job, Any, At], Job]] = {  # each takes the eve
     ev.RoleScaled: _role_scaled,
     ev.SpecPatched: _spec_patched,
     ev.VerdictRequested: _verdict_requested,
+    ev.DrillRequested: _drill_requested,
     ev.JobAdmitted: _job_admitted,
     ev.JobRefused: _job_refused,
     ev.JobEvicted: _job_evicted,

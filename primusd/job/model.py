@@ -104,6 +104,8 @@ class Attempt(Struct, frozen=True, array_like=True):
     """Evidence that it hangs; "" it does not."""
     hung_ms: int = 0
     """Since when; 0 it does not."""
+    is_newcomer: bool = False
+    """Begun while the members of its role ran: it joins them in the next generation."""
 
 
 class Replica(Struct, frozen=True, array_like=True):
@@ -194,6 +196,14 @@ class RoleState(Struct, frozen=True, array_like=True):
     of them does not: a demand of 10,000 is not told anew for each completion."""
     placed_ms: int = 0
     """When admission last gave it slots."""
+    minimum: int = 0
+    """Replicas it cannot do without, where it was made smaller than the spec's; 0 the spec's."""
+    begun_ms: int = 0
+    """When attempts of it last began."""
+    has_shrunk: bool = False
+    """It was made smaller since its gate opened, and its members have not met anew."""
+    is_growing: bool = False
+    """A person made it larger since its gate opened: who comes joins at once."""
 
 
 class Moment(Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.attempt import Surroundings
 from primusd.job.counts import rules_of
+from primusd.job.gates import is_in_order, regroups
 from primusd.job.ids import Span, replica_name
 from primusd.job.job_tables import check_replica
 from primusd.job.machine import Ignore
@@ -22,6 +23,7 @@ from primusd.job.model import (
     find_replica,
 )
 from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
+from primusd.job.rules import rule_of
 from primusd.job.run_order import publish
 from primusd.job.spec import RoleSpec
 
@@ -114,6 +116,9 @@ def _gate_opened(job: Job, event: ev.GateOpened, at_ms: int) -> Job:
         return with_newest(replica, attempts.open_gate(newest, around))
 
     after = change_replicas(job, event.spans, opened)
+    if job.phase is JobPhase.STARTING and is_in_order(job.spec):
+        # Each role, and each step of one, has the whole time for its own start.
+        after = replace(after, start_clock_ms=max(job.start_clock_ms, at_ms))
     return publish(open_roles(after, {span.role for span in event.spans}))
 
 
@@ -140,6 +145,7 @@ def _attempt_begun(job: Job, event: ev.AttemptBegun, at_ms: int) -> Job:
             requested_ms=at_ms,
             phase_since_ms=at_ms,
             memory_bytes=replica.memory_bytes,
+            is_newcomer=role.gate_opened and regroups(job.spec, role.name),
         )
         return replace(
             replica,
@@ -149,7 +155,11 @@ def _attempt_begun(job: Job, event: ev.AttemptBegun, at_ms: int) -> Job:
             not_before_ms=0,
         )
 
-    return change_replicas(job, event.spans, begun)
+    after = change_replicas(job, event.spans, begun)
+    roles = dict(after.roles)
+    for name in {span.role for span in event.spans}:
+        roles[name] = replace(roles[name], begun_ms=at_ms)
+    return replace(after, roles=roles)
 
 
 def _ports(spec: RoleSpec, first_port: int) -> tuple[tuple[str, int], ...]:
@@ -188,9 +198,19 @@ def _retry_decided(job: Job, event: ev.RetryDecided) -> Job:
 
 def _off_left_node(job: Job, replica: Replica) -> Replica:
     """Return the replica without its slot where nothing of the job is to begin anew."""
-    if not replica.slot_generation or not is_left(job, replica.node):
+    if not replica.slot_generation or not (
+        is_left(job, replica.node) or _is_excluded(job, replica)
+    ):
         return replica
     return replace(replica, node="", first_port=0, slot_generation=0)
+
+
+def _is_excluded(job: Job, replica: Replica) -> bool:
+    """Return whether a rule that decided its end keeps the job off its node."""
+    newest = replica.newest
+    rule = rule_of(job.spec, newest.outcome) if newest is not None else None
+    is_there = newest is not None and newest.node == replica.node
+    return is_there and rule is not None and rule.exclude_node_ms > 0
 
 
 def is_left(job: Job, node: str) -> bool:
@@ -294,6 +314,8 @@ def restart_role(
         job.roles[name],
         generation=job.generation,
         gate_opened=False,
+        has_shrunk=False,
+        is_growing=False,
         not_before_ms=not_before_ms,
         failures=failures,
     )

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from primusd.executor.protocol import Hold, Leave, Start, Stop
+from primusd.job.gates import gang_roles, needs_all
 from primusd.job.ids import AttemptId
-from primusd.job.model import Job, Peers, find_attempt, replicas_of
+from primusd.job.model import Attempt, Job, Peers, find_attempt, replicas_of
 from primusd.job.peers import Member, peers_digest, peers_document
 from primusd.job.phases import AttemptPhase
 from primusd.job.start_variables import has_variables
@@ -36,10 +37,11 @@ def run_order(job: Job, attempt: AttemptId, at_ms: int) -> Hold | Start | Stop |
 
 
 def peers_of(job: Job) -> bytes:
-    """Return the peers document of the last opening of a gate.
+    """Return the peers document of the last opening of a gate, or since a role was made smaller.
 
-    It names, for each replica, its newest attempt that was told to start: until a replacement is
-    told so too, peers keep the address they know.
+    It names, for each replica, its newest attempt that was told to start in the generation that its
+    role is in: until a replacement is told so too, peers keep the address they know. Who is of a
+    gang and holds is named too, also where it starts after others.
     """
     return peers_document(job.peers.generation, present(job))
 
@@ -54,13 +56,21 @@ def publish(job: Job) -> Job:
     return replace(job, peers=replace(job.peers, digest=peers_digest(document), inline=inline))
 
 
+def is_expected(attempt: Attempt) -> bool:
+    """Return whether an attempt has its address, and starts when its turn comes."""
+    is_holding = attempt.phase is AttemptPhase.REGISTERED and attempt.is_holding
+    return is_holding and not attempt.is_newcomer
+
+
 def present(job: Job) -> Iterator[Member]:
     """Yield who stands in the peers document, role by role."""
     for role in job.roles.values():
+        is_gang = role.name in gang_roles(job.spec) or needs_all(job.spec)
         for replica in replicas_of(role):
             if replica.index >= role.size:
                 continue
             for attempt in reversed(replica.attempts):
-                if attempt.opened_ms:
+                is_told = attempt.opened_ms or (is_gang and is_expected(attempt))
+                if is_told and attempt.generation >= role.generation:
                     yield Member(role.name, replica.index, attempt.host, dict(attempt.ports))
                     break

@@ -6,13 +6,25 @@ from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.budgets import job_used, placement_delay_ms
 from primusd.job.counts import LIVING, Count
-from primusd.job.ids import Span
+from primusd.job.gates import (
+    ELASTIC_WAIT_MS,
+    assembled_ms,
+    gang_roles,
+    is_reached,
+    minimum_of,
+    missing_words,
+    openable,
+    opening_words,
+    regroups,
+    stands_still,
+    starting_roles,
+)
+from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Attempt, Job, Replica, RoleState
-from primusd.job.phases import AttemptPhase, JobPhase, StopReason
-from primusd.job.spec import gang_of
+from primusd.job.phases import AttemptPhase, Budget, JobPhase, StopReason
 
-ELASTIC_WAIT_MS = 30_000
-"""An elastic role that has its minimum starts once nothing was placed for so long."""
+REGROUP_MS = 60_000
+"""Members run for so long before others join them that nobody asked for."""
 OWN_GRACE = -1
 """Of StopDecided: the role's own grace."""
 
@@ -102,8 +114,9 @@ def _overdue(job: Job, at_ms: int) -> ev.StopDecided | ev.StartTimedOut | None:
             attempt = replica.attempts[-1]
             if attempt.phase in LIVING:
                 return _too_late(job, role, replica, attempt, at_ms)
-    if job.phase is JobPhase.STARTING and start_end_ms(job) <= at_ms:
-        return start_timed_out(job, at_ms, "not all replicas were ready in time")
+    if job.phase is JobPhase.STARTING and not stands_still(job) and start_end_ms(job) <= at_ms:
+        missing = missing_words(job) or "not all replicas were ready"
+        return start_timed_out(job, at_ms, f"its time is over: {missing}")
     return None
 
 
@@ -127,7 +140,8 @@ def _too_late(
                 reason, text = StopReason.PLACEMENT, "it was not placed in time"
         case AttemptPhase.REGISTERED:
             if is_gang and not role.gate_opened:
-                return start_timed_out(job, at_ms, f"{name} waited too long for the others")
+                lacking = missing_words(job) or "the others"
+                return start_timed_out(job, at_ms, f"{name} waited too long: {lacking}")
             reason, text = StopReason.START_TIMEOUT, "its files or ports were not there in time"
         case AttemptPhase.RUNNING:
             reason, text = StopReason.HUNG, attempt.hang
@@ -153,62 +167,108 @@ def start_timed_out(job: Job, at_ms: int, why: str) -> ev.StartTimedOut:
 
 def gated_roles(job: Job) -> tuple[str, ...]:
     """Return the roles whose gate opens for all of them together."""
-    return () if job.spec.policy == "dynamic" else gang_of(job.spec)
-
-
-def minimum_of(job: Job, role: RoleState) -> int:
-    """Return how many replicas of a role must be present."""
-    return min(job.spec.roles[role.name].minimum, role.size)
+    return gang_roles(job.spec)
 
 
 def gate(job: Job, at_ms: int) -> ev.GateReached | ev.FellBelowMinimum | ev.GateOpened | None:
     """Return what the gates say: the job starts, falls back, or replicas may go."""
-    if job.phase is JobPhase.STARTING and _is_reached(job, at_ms):
-        return ev.GateReached()
+    if job.phase is JobPhase.STARTING and is_reached(job, at_ms):
+        return ev.GateReached(_there_words(job))
     if job.phase is JobPhase.RUNNING:
-        for name in gated_roles(job) or tuple(job.roles):
-            role = job.roles[name]
-            if role.counts[Count.PRESENT] < minimum_of(job, role):
-                return ev.FellBelowMinimum(name, role.counts[Count.PRESENT])
-    if job.phase not in (*SCHEDULED_PHASES, JobPhase.DRAINING):
-        return None
-    spans: list[Span] = []
-    for role in job.roles.values():
-        if role.counts[Count.OPENABLE] and _may_go(job, role):
-            spans += chunks.names(role, chunks.find(role, Count.OPENABLE))
-    return ev.GateOpened(tuple(spans)) if spans else None
-
-
-def _may_go(job: Job, role: RoleState) -> bool:
-    if role.gate_opened:
-        return True
-    if role.name in gated_roles(job) or job.phase is JobPhase.DRAINING:
-        return False
-    return role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD] >= minimum_of(job, role)
-
-
-def _is_reached(job: Job, at_ms: int) -> bool:
-    if not gated_roles(job):
-        return all(
-            role.counts[Count.RUNNING] + role.counts[Count.FOR_GOOD] >= minimum_of(job, role)
-            for role in job.roles.values()
-        )
-    return all(_is_assembled(job, job.roles[name], at_ms) for name in gated_roles(job))
-
-
-def _is_assembled(job: Job, role: RoleState, at_ms: int) -> bool:
-    ready_ms = _assembled_ms(job, role)
-    return ready_ms is not None and ready_ms <= at_ms
-
-
-def _assembled_ms(job: Job, role: RoleState) -> int | None:
-    """Return from when on a role is enough of a gang as it is; None when it is not."""
-    there = role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD]
-    if there >= role.size:
-        return 0
-    if there >= minimum_of(job, role):
-        return role.placed_ms + ELASTIC_WAIT_MS
+        found = _fell_below(job)
+        if found is not None:
+            return found
+    if job.phase in (*SCHEDULED_PHASES, JobPhase.DRAINING):
+        return _opened(job, at_ms)
     return None
+
+
+def _there_words(job: Job) -> str:
+    """Return who is there: all, or how many of the roles that start with fewer."""
+    fewer = []
+    for name in starting_roles(job.spec):
+        role = job.roles[name]
+        there = role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD]
+        if there < role.size:
+            fewer.append(f"{there} of {role.size} {name}")
+    return f"{', '.join(fewer)} are there" if fewer else "all are there"
+
+
+def _fell_below(job: Job) -> ev.FellBelowMinimum | None:
+    for name in starting_roles(job.spec):
+        role = job.roles[name]
+        if role.counts[Count.PRESENT] < minimum_of(job, role):
+            return ev.FellBelowMinimum(name, role.counts[Count.PRESENT])
+    return None
+
+
+def _opened(job: Job, at_ms: int) -> ev.GateOpened | None:
+    """Return the replicas whose trainers start now, of all roles in one event, and why."""
+    spans: list[Span] = []
+    why: list[str] = []
+    for role in job.roles.values():
+        found = chunks.names(role, openable(job, role, at_ms))
+        if found:
+            spans += found
+            why.append(opening_words(job, role))
+    words = "; ".join(one for one in dict.fromkeys(why) if one)
+    return ev.GateOpened(tuple(spans), words) if spans else None
+
+
+def regroup(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
+    """Return the restart of a role whose members come and go only together.
+
+    Who left ends the generation at once. Who came waits until all who are on the way hold, or
+    nobody was placed for a while; what admission gives unasked does not disturb a young generation.
+    """
+    if job.phase not in SCHEDULED_PHASES:
+        return None
+    for role in job.roles.values():
+        due_ms = _regroups_at_ms(job, role)
+        if due_ms is None or due_ms > at_ms:
+            continue
+        why = f"{role.name} is made smaller, to {role.size}"
+        first = next(_newcomers(role), None)
+        if not role.has_shrunk:
+            there = role.counts[Count.RUNNING] + role.counts[Count.STARTING]
+            why = f"{role.name} grows from {there} to {there + sum(1 for _ in _newcomers(role))}"
+        cause = None
+        if first is not None:
+            cause = AttemptId(job.uid, role.name, first.index, first.last_number)
+        if job.spec.roles[role.name].restart.unit == "job":
+            return ev.JobRestarted(cause, at_ms, Budget.NONE, role.failures, why=why)
+        return ev.RoleRestarted(role.name, cause, at_ms, Budget.NONE, role.failures, why=why)
+    return None
+
+
+def _newcomers(role: RoleState) -> Iterator[Replica]:
+    """Yield the replicas that hold, and join the members of their role in the next generation."""
+    for replica in chunks.find(role, Count.REGISTERED):
+        attempt = replica.attempts[-1]
+        is_in_force = attempt.generation >= role.generation and replica.index < role.size
+        if attempt.is_newcomer and attempt.is_holding and is_in_force:
+            yield replica
+
+
+def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
+    """Return from when on a role restarts because its members changed; None it does not."""
+    if not role.gate_opened or not regroups(job.spec, role.name) or role.counts[Count.FOR_GOOD]:
+        return None
+    if role.has_shrunk:
+        return 0
+    if not role.counts[Count.REGISTERED]:
+        return None
+    holding = sum(1 for _ in _newcomers(role))
+    if not holding:
+        return None
+    counts = role.counts
+    coming = counts[Count.REQUESTED] + counts[Count.LAUNCHED] + counts[Count.REGISTERED] - holding
+    due_ms = 0
+    if coming or role.begin_ms:
+        due_ms = max(role.placed_ms, role.begun_ms) + ELASTIC_WAIT_MS
+    if job.phase is JobPhase.RUNNING and not role.is_growing:
+        due_ms = max(due_ms, job.phase_since_ms + REGROUP_MS)
+    return due_ms
 
 
 def begin(job: Job, at_ms: int) -> ev.AttemptBegun | None:
@@ -235,8 +295,11 @@ def deadlines(job: Job) -> Iterator[int]:
             yield role.deadline_ms
         if role.begin_ms and job.phase in SCHEDULED_PHASES:
             yield max(role.begin_ms, role.not_before_ms)
+    if job.phase in SCHEDULED_PHASES:
+        yield from _regroup_deadlines(job)
     if job.phase is JobPhase.STARTING:
-        yield start_end_ms(job)
+        if not stands_still(job):
+            yield start_end_ms(job)
         yield from _elastic_deadlines(job)
     if job.phase is JobPhase.QUEUED and job.not_before_ms:
         yield job.not_before_ms
@@ -244,7 +307,14 @@ def deadlines(job: Job) -> Iterator[int]:
 
 def _elastic_deadlines(job: Job) -> Iterator[int]:
     """Yield when the gate opens by time alone, if no role lacks anybody it cannot do without."""
-    times = [_assembled_ms(job, job.roles[name]) for name in gated_roles(job)]
+    times = [assembled_ms(job, job.roles[name]) for name in gated_roles(job)]
     known = [one for one in times if one is not None]
     if known and len(known) == len(times) and max(known):
         yield max(known)
+
+
+def _regroup_deadlines(job: Job) -> Iterator[int]:
+    for role in job.roles.values():
+        due_ms = _regroups_at_ms(job, role)
+        if due_ms:
+            yield due_ms

@@ -156,6 +156,10 @@ class RoleSpec(Struct, frozen=True):
     """None: the job's apply."""
     stop: Stop = Stop()
     placement: Placement = Placement()
+    depends_on: Mapping[str, str] = {}
+    """Roles that it waits for, and how far each has to come: `started`, `ready` or `completed`."""
+    has_minimum: bool = False
+    """The file gives a minimum: where no gang does it, none starts before so many are there."""
 
 
 class Source(Struct, frozen=True):
@@ -217,6 +221,11 @@ class JobSpec(Struct, frozen=True):
     policy: str = "gang"
     gang_roles: tuple[str, ...] = ()
     """The roles that start together; empty: all."""
+    gate: str = "ready"
+    """Under `ordered`: how far a role comes before the next starts; `started`, `ready` or
+    `completed`."""
+    step: int = 0
+    """Under `ordered`: at most so many of a role are on their way there at once; 0 all."""
     place_timeout_ms: int = 600_000
     ready_timeout_ms: int = 300_000
     replace_after_ms: int = 300_000
@@ -274,3 +283,21 @@ def budgets_of(spec: JobSpec, role: str) -> Budgets:
 def gang_of(spec: JobSpec) -> tuple[str, ...]:
     """Return the roles whose replicas start together."""
     return spec.gang_roles or tuple(spec.roles)
+
+
+def waits_of(spec: JobSpec, role: str) -> Mapping[str, str]:
+    """Return the roles that a role waits for, and how far each has to come.
+
+    What its `dependsOn` names; under `ordered` without one, the role before it in the file that has
+    none either.
+    """
+    own = spec.roles[role].depends_on
+    if own or spec.policy != "ordered":
+        return own
+    before = ""
+    for name, other in spec.roles.items():
+        if name == role:
+            break
+        if not other.depends_on:
+            before = name
+    return {before: spec.gate} if before else {}

@@ -106,6 +106,12 @@ def _verdict_requested(before: Job, after: Job, event: ev.VerdictRequested) -> T
     return told("info", "VerdictRequested", after.spec.name, message)
 
 
+def _drill_requested(before: Job, after: Job, event: ev.DrillRequested) -> Told:
+    subject = span_words(event.spans) if event.spans else after.spec.name
+    message = f"a drill was asked for: {event.text}"
+    return told("warning", "DrillRequested", subject, message, {"fault": event.fault})
+
+
 # Admission, streams.
 
 
@@ -265,7 +271,8 @@ def _checkpoint_noted(before: Job, after: Job, event: ev.CheckpointNoted) -> Tol
 
 
 def _gate_opened(before: Job, after: Job, event: ev.GateOpened) -> Told:
-    message = f"{span_words(event.spans)} may start, generation {after.generation}"
+    why = f": {event.why}" if event.why else ""
+    message = f"{span_words(event.spans)} may start, generation {after.generation}{why}"
     details = {"replicas": span_length(event.spans), "generation": after.generation}
     return told("info", "GateOpened", after.spec.name, message, details)
 
@@ -322,24 +329,29 @@ def _had_result(job: Job, role: str, index: int) -> bool:
 
 
 def _role_restarted(before: Job, after: Job, event: ev.RoleRestarted) -> Told:
-    message = (
-        f"{event.role} restarts whole, generation {after.generation}, because of "
-        f"{event.cause.label}"
-    )
-    return told("warning", "RoleRestarted", event.role, message, {"generation": after.generation})
+    because = event.why or (f"because of {event.cause.label}" if event.cause else "")
+    message = f"{event.role} restarts whole, generation {after.generation}, {because}"
+    level = "info" if event.why else "warning"
+    return told(level, "RoleRestarted", event.role, message, {"generation": after.generation})
 
 
 def _job_restarted(before: Job, after: Job, event: ev.JobRestarted) -> Told:
     why = f", because of {event.cause.label}" if event.cause else ""
+    why = f", {event.why}" if event.why else why
     message = f"all roles restart, generation {after.generation}{why}"
     return told(
-        "warning", "JobRestarted", after.spec.name, message, {"generation": after.generation}
+        "info" if event.why else "warning",
+        "JobRestarted",
+        after.spec.name,
+        message,
+        {"generation": after.generation},
     )
 
 
 def _gate_reached(before: Job, after: Job, event: ev.GateReached) -> Told:
     waited_ms = after.phase_since_ms - before.phase_since_ms
-    message = f"all are there after {duration_words(waited_ms)}: the job runs"
+    there = event.why or "all are there"
+    message = f"{there} after {duration_words(waited_ms)}: the job runs"
     return told("info", "GateReached", after.spec.name, message, {"waitedMs": waited_ms})
 
 
@@ -398,6 +410,7 @@ _TELLERS: dict[type, _Teller] = {
     ev.RoleScaled: _role_scaled,
     ev.SpecPatched: _spec_patched,
     ev.VerdictRequested: _verdict_requested,
+    ev.DrillRequested: _drill_requested,
     ev.JobAdmitted: _admitted,
     ev.JobRefused: _refused,
     ev.JobEvicted: _evicted,

@@ -96,9 +96,6 @@ class Round:
         lacking = lacking_of(demand)
         if demand.job in self.state.after:
             return Outcome(Turn.AFTER, lacking)
-        never = unfit_sentence(self.state, demand.roles.values())
-        if never:
-            return Outcome(Turn.NEVER, lacking, sentence=never)
         queue = queue_named(self.state, demand.queue)
         over = over_quota(queue, NOTHING, total_of(demand.roles.values()))
         if over:
@@ -112,20 +109,26 @@ class Round:
         is_behind = self._is_crowded(demand.queue, fields, lacking)
         if is_behind and not (bound_of(demand, self._at_ms) and not short):
             return self._behind(demand, lacking)
-        if short:
-            self._reserve(demand, lacking, is_room=False)
-            return Outcome(Turn.QUOTA, lacking, quota=short)
-        places = self._places(demand, lacking)
+        places = None if short else self._places(demand, lacking)
         if places is None and is_behind:
             return self._behind(demand, lacking)
         if places is None:
-            self._reserve(demand, lacking, is_room=True)
-            return Outcome(Turn.ROOM, lacking)
+            return self._first(demand, lacking, short)
         if not is_behind and not self.delays(demand, places):
             return Outcome(Turn.STARTS, lacking, places)
         if self._ends_before_firsts(demand):
             return Outcome(Turn.STARTS, lacking, places, firsts=self._names(demand))
         return self._behind(demand, lacking)
+
+    def _first(
+        self, demand: Demand, lacking: Amount, short: Mapping[str, tuple[int, int]]
+    ) -> Outcome:
+        """Return what becomes of the first that lacks quota or room; it reserves, if it ever fits."""
+        never = unfit_sentence(self.state, demand.roles.values())
+        if never:
+            return Outcome(Turn.NEVER, lacking, sentence=never)
+        self._reserve(demand, lacking, is_room=not short)
+        return Outcome(Turn.QUOTA if short else Turn.ROOM, lacking, quota=short)
 
     def _places(self, demand: Demand, lacking: Amount) -> tuple[Place, ...] | None:
         if not has_enough(self.state, demand, lacking, self._free_in_all):
@@ -144,6 +147,15 @@ class Round:
         used = used_of(self.state, queue).plus(reserved_here)
         over = over_quota(queue_named(self.state, queue), used, more)
         return any(getattr(reserved_here, QUOTA_FIELDS[key]) for key in over)
+
+    def may_take(self, demand: Demand, more: Amount) -> bool:
+        """Return whether a demand may have so much beside what it holds, as far as is plain."""
+        fields = tuple(field for field in FIELDS if getattr(more, field))
+        free = self._free_in_all
+        if any(getattr(more, field) > getattr(free, field) for field in fields):
+            return False
+        queue, used = queue_named(self.state, demand.queue), used_of(self.state, demand.queue)
+        return not (over_quota(queue, used, more) or self._is_crowded(demand.queue, fields, more))
 
     def is_hopeless(self, line: Line) -> bool:
         """Return whether none of a line can start now, whoever of it is looked at."""

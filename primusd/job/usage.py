@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from primusd.job.admission_events import RoleDemand
 from primusd.job.admission_model import Admission, Demand
@@ -54,6 +55,8 @@ class Book(Struct, frozen=True):
     """Of each demand that holds slots and keeps them."""
     releasing: tuple[str, ...] = ()
     """Jobs that give back all that they hold."""
+    growing: tuple[OrderKey, ...] = ()
+    """Who has what it cannot do without, and would take more, in order."""
 
 
 _taken: Memo[Demand, Taken] = Memo(SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held))
@@ -168,6 +171,7 @@ class _Draft:
         self._by_queue = dict(book.by_queue)
         self._waiting, self._ends = list(book.waiting), list(book.ends)
         self._losses, self._releasing = list(book.losses), list(book.releasing)
+        self._growing = list(book.growing)
         self._is_waiting_changed = False
 
     def add(self, demand: Demand) -> None:
@@ -184,6 +188,8 @@ class _Draft:
         if demand.phase is DemandPhase.WAITING:
             self._is_waiting_changed = True
             insort(self._waiting, _waiting_key(demand))
+        if could_grow(demand):
+            insort(self._growing, _waiting_key(demand))
         if demand.held and demand.ends_ms:
             insort(self._ends, (demand.ends_ms, demand.job))
 
@@ -201,6 +207,8 @@ class _Draft:
         if demand.phase is DemandPhase.WAITING:
             self._is_waiting_changed = True
             _remove(self._waiting, _waiting_key(demand))
+        if could_grow(demand):
+            _remove(self._growing, _waiting_key(demand))
         if demand.held and demand.ends_ms:
             _remove(self._ends, (demand.ends_ms, demand.job))
 
@@ -217,12 +225,25 @@ class _Draft:
             tuple(self._ends),
             tuple(self._losses),
             tuple(self._releasing),
+            tuple(self._growing),
         )
 
 
 def _add(sums: dict[str, Amount], more: Mapping[str, Amount], times: int) -> None:
     for node, amount in more.items():
         sums[node] = sums.get(node, NOTHING).plus(amount, times)
+
+
+def could_grow(demand: Demand) -> bool:
+    """Return whether a demand has what it cannot do without, and would take more."""
+    if demand.phase is not DemandPhase.GRANTED:
+        return False
+    return any(
+        want.spare_count
+        and sum(one.high - one.low + 1 for one in want.wanted)
+        > sum(1 for role, _ in demand.held if role == want.role)
+        for want in demand.roles.values()
+    )
 
 
 def _waiting_key(demand: Demand) -> OrderKey:
@@ -248,25 +269,30 @@ def taken_by(demand: Demand) -> Taken:
 
 
 def _add_up(demand: Demand) -> Taken:
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str, int], int] = {}
     ports: dict[str, int] = {}
     for (role, _), held in demand.held.items():
-        counts[role, held.node] = counts.get((role, held.node), 0) + 1
+        key = (role, held.node, held.memory_bytes)
+        counts[key] = counts.get(key, 0) + 1
         if held.first_port:
             bits = port_bits(held.first_port, held.port_count)
             ports[held.node] = ports.get(held.node, 0) | bits
     for (role, _), held in demand.old_slots.items():
-        counts[role, held.node] = counts.get((role, held.node), 0) + 1
+        key = (role, held.node, held.memory_bytes)
+        counts[key] = counts.get(key, 0) + 1
     for used in demand.old_ports.values():
         for node, port in used:
             ports[node] = ports.get(node, 0) | (1 << port)
     by_node: dict[str, Amount] = {}
     total = NOTHING
-    for (role, node), count in counts.items():
+    for (role, node, memory_bytes), count in counts.items():
         want = demand.roles.get(role) or demand.leaving.get(role)
         if want is not None:
-            by_node[node] = by_node.get(node, NOTHING).plus(amount_of(want), count)
-            total = total.plus(amount_of(want), count)
+            share = amount_of(want)
+            if memory_bytes:
+                share = replace(share, memory_bytes=memory_bytes)
+            by_node[node] = by_node.get(node, NOTHING).plus(share, count)
+            total = total.plus(share, count)
     return Taken(by_node, ports, total)
 
 

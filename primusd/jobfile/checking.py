@@ -20,6 +20,8 @@ from primusd.jobfile.names import check_derived, check_job_name, check_label
 from primusd.jobfile.placements import check_placements
 from primusd.jobfile.queueing import read_queueing
 from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
+from primusd.jobfile.schedules import DEEPER as SCHEDULE_DEEPER
+from primusd.jobfile.schedules import check_schedule, read_schedule
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
 from primusd.jobfile.streams import is_url, read_stream
 
@@ -50,12 +52,7 @@ JOB_FIELDS = (
     "runAs",
     "original",
 )
-_DEEPER = (
-    "schedule.policy",
-    "schedule.placeTimeout",
-    "schedule.readyTimeout",
-    "schedule.replaceAfter",
-)
+_DEEPER = SCHEDULE_DEEPER
 LAUNCHERS = ("local", "kubernetes", "yarn")
 FRAMEWORKS = (
     "none",
@@ -67,13 +64,11 @@ FRAMEWORKS = (
     "xgboost",
     "horovod",
 )
-POLICIES = ("gang", "ordered", "dynamic")
 # Fields of a role that are mappings and of which a role may give a part.
 _MERGED = ("resources", "env", "secrets", "restart", "budgets", "stop", "placement")
 FILES_MAX = 10_000
 LABELS_MAX = 64
 _LABEL_BYTES_MAX = 256
-NEVER = -1
 
 
 class ParseContext(Struct, frozen=True):
@@ -90,14 +85,6 @@ class ParseContext(Struct, frozen=True):
     """Where the file names none."""
 
 
-class _Schedule(Struct, frozen=True):
-    policy: str = "gang"
-    roles: tuple[str, ...] = ()
-    place_timeout_ms: int = 600_000
-    ready_timeout_ms: int = 300_000
-    replace_after_ms: int = 300_000
-
-
 def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec:
     """Return the spec of a document; where the findings have problems it is of no use.
 
@@ -110,7 +97,8 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
     section.choice("apiVersion", (API_VERSION,), API_VERSION)
     roles = _roles(section)
     data = _data(section, context)
-    schedule = _schedule(section, roles)
+    framework = section.choice("framework", FRAMEWORKS, "none")
+    schedule = read_schedule(section, roles, framework)
     deadline = read_deadline(section)
     spec = JobSpec(
         name=_name(section, context),
@@ -119,9 +107,11 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         labels=_labels(section),
         **read_queueing(section),
         launcher=section.choice("launcher", LAUNCHERS, context.launcher),
-        framework=section.choice("framework", FRAMEWORKS, "none"),
+        framework=framework,
         policy=schedule.policy,
         gang_roles=schedule.roles,
+        gate=schedule.gate,
+        step=schedule.step,
         place_timeout_ms=schedule.place_timeout_ms,
         ready_timeout_ms=schedule.ready_timeout_ms,
         replace_after_ms=schedule.replace_after_ms,
@@ -240,32 +230,6 @@ def _data(section: Section, context: ParseContext) -> dict[str, StreamSpec]:
     }
 
 
-def _schedule(section: Section, roles: Mapping[str, RoleSpec]) -> _Schedule:
-    if not section.has("schedule"):
-        return _Schedule()
-    fields = ("policy", "roles", "step", "placeTimeout", "readyTimeout", "replaceAfter")
-    found = Section(section.findings, section.at("schedule"), section.raw("schedule"), fields)
-    names = found.texts("roles")
-    for index, name in enumerate(names):
-        if name not in roles:
-            section.findings.add(
-                (*found.at("roles"), index),
-                found=show_value(name),
-                allowed=tuple(roles),
-                hint=nearest(name, roles),
-            )
-    default = _Schedule()
-    return _Schedule(
-        found.choice("policy", POLICIES, default.policy),
-        names,
-        found.duration_ms("placeTimeout", default.place_timeout_ms, zero=False),
-        found.duration_ms("readyTimeout", default.ready_timeout_ms, zero=False),
-        NEVER
-        if found.raw("replaceAfter") == "never"
-        else found.duration_ms("replaceAfter", default.replace_after_ms),
-    )
-
-
 def _files(section: Section) -> tuple[ShippedSpec, ...]:
     """Return what is shipped, by path below the job file's folder or as it was sent."""
     if not section.has("files"):
@@ -345,6 +309,7 @@ def _check_job(findings: Findings, spec: JobSpec) -> None:
             found="success: never in every role",
             hint="no role could ever make the job succeed; one needs all, any or percent",
         )
+    check_schedule(findings, spec)
     for role in spec.roles.values():
         _check_role(findings, spec, role)
     check_framework(findings, spec)

@@ -35,10 +35,6 @@ def _other_than(*known: object) -> Callable[[object], bool]:
     return lambda value: value not in known
 
 
-def _is_elastic(value: object) -> bool:
-    return is_mapping(value) and value.get("min") != value.get("max")
-
-
 def _is_remote(value: object) -> bool:
     return isinstance(value, str) and is_url(value)
 
@@ -122,7 +118,6 @@ TABLE: tuple[NotYet, ...] = (
         "this build has the local launcher only",
         _one_of("kubernetes", "yarn"),
     ),
-    NotYet("roles.*.dependsOn", "", "in this build all roles start together", _always),
     NotYet(
         "roles.*.feed",
         "fifo",
@@ -136,21 +131,8 @@ TABLE: tuple[NotYet, ...] = (
         _one_of("lines0", "len32", "arrow-stream"),
     ),
     NotYet("roles.*.image", "", "the local launcher runs no images", _always),
-    NotYet(
-        "roles.*.replicas",
-        "min and max that differ",
-        "this build does not change the number of replicas; give one number",
-        _is_elastic,
-    ),
     NotYet("roles.*.secrets", "", "this build keeps no secrets yet", _always),
     NotYet("runAs", "", "trainers run as the user of the node", _always),
-    NotYet(
-        "schedule.policy",
-        "ordered, dynamic",
-        "this build starts all replicas of a gang together (gang) only",
-        _one_of("ordered", "dynamic"),
-    ),
-    NotYet("schedule.step", "", "it belongs to the policy ordered, which has to come yet", _always),
     NotYet("tune", "any setting", "this build does not tune yet"),
 )
 

@@ -7,6 +7,7 @@ from primusd.job.spec import Hang, JobSpec, RoleSpec, budgets_of, streams_of
 from primusd.jobfile.names import DERIVED
 from primusd.jobfile.patching import diff
 from primusd.jobfile.rendering import render
+from primusd.jobfile.schedules import start_rules
 from primusd.units import format_duration
 
 
@@ -26,6 +27,7 @@ def plan(
         "origins": dict(origins),
         "diff": [] if old is None else diff(old, spec),
         "names": derived_names(spec),
+        "start": start_rules(spec),
         "success": success_rule(spec),
         "failure": failure_rules(spec),
     }

@@ -58,6 +58,8 @@ def _schedule(spec: JobSpec) -> dict[str, object]:
     return {
         "policy": spec.policy,
         **({"roles": list(spec.gang_roles)} if spec.gang_roles else {}),
+        **({"gate": spec.gate} if spec.policy == "ordered" else {}),
+        **({"step": spec.step} if spec.step else {}),
         "placeTimeout": format_duration(spec.place_timeout_ms),
         "readyTimeout": format_duration(spec.ready_timeout_ms),
         "replaceAfter": replace_after,
@@ -79,9 +81,9 @@ def _shipped(file: ShippedSpec) -> object:
 
 
 def _role(role: RoleSpec) -> dict[str, object]:
-    is_elastic = role.minimum != role.replicas
+    has_minimum = role.has_minimum or role.minimum != role.replicas
     rendered: dict[str, object] = {
-        "replicas": {"min": role.minimum, "max": role.replicas} if is_elastic else role.replicas,
+        "replicas": {"min": role.minimum, "max": role.replicas} if has_minimum else role.replicas,
         "command": role.command if isinstance(role.command, str) else list(role.command),
         "resources": _resources(role.resources),
     }
@@ -100,6 +102,8 @@ def _role(role: RoleSpec) -> dict[str, object]:
     rendered["success"] = _success(role.success)
     if role.drain_ms:
         rendered["drain"] = format_duration(role.drain_ms)
+    if role.depends_on:
+        rendered["dependsOn"] = dict(role.depends_on)
     rendered["restart"] = {
         "unit": role.restart.unit,
         "delay": format_duration(role.restart.delay_ms),

@@ -17,6 +17,7 @@ from primusd.job.spec import (
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.names import PORT_NAME_MAX, check_label
 from primusd.jobfile.placements import read_placement
+from primusd.jobfile.schedules import read_depends_on
 from primusd.jobfile.section import (
     Findings,
     Section,
@@ -79,7 +80,7 @@ def read_role(findings: Findings, name: str, value: object) -> RoleSpec:
     path: Path = ("roles", name)
     check_label(findings, path, name, of_key=True)
     section = Section(findings, path, value, ROLE_FIELDS, deeper=ROLE_DEEPER)
-    replicas, minimum = _replicas(section)
+    replicas, minimum, has_minimum = _replicas(section)
     ports = _ports(section)
     success = _success(section)
     return RoleSpec(
@@ -101,6 +102,8 @@ def read_role(findings: Findings, name: str, value: object) -> RoleSpec:
         budgets=read_budgets(section) if section.has("budgets") else None,
         stop=_stop(section),
         placement=read_placement(section),
+        depends_on=read_depends_on(section),
+        has_minimum=has_minimum,
     )
 
 
@@ -118,22 +121,22 @@ def read_budgets(section: Section) -> Budgets:
     )
 
 
-def _replicas(section: Section) -> tuple[int, int]:
-    """Return how many replicas a role has, and how many at the least."""
+def _replicas(section: Section) -> tuple[int, int, bool]:
+    """Return how many replicas a role has, how many at the least, and whether the file says so."""
     value = section.raw("replicas")
     if not is_mapping(value):
         count = section.count("replicas", 1, low=1, high=REPLICAS_MAX)
-        return count, count
+        return count, count, False
     bounds = Section(section.findings, section.at("replicas"), value, ("min", "max"))
     for key in ("min", "max"):
         if not bounds.has(key):
             section.wrong("replicas", "a number, or both min and max")
-            return 1, 1
+            return 1, 1, False
     low = bounds.count("min", 1, low=1, high=REPLICAS_MAX)
     high = bounds.count("max", low, low=1, high=REPLICAS_MAX)
     if low > high:
         bounds.wrong("min", f"at most max, which is {high}")
-    return high, min(low, high)
+    return high, min(low, high), True
 
 
 def _command(section: Section) -> str | tuple[str, ...]:

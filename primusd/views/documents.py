@@ -298,6 +298,8 @@ class Plan(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Plan"):
     diff: tuple[Mapping[str, Json], ...]
     names: Mapping[str, Mapping[str, str]]
     environment: Mapping[str, Mapping[str, str]]
+    start: tuple[str, ...]
+    """Who starts when, in the order in which they start."""
     success: str
     failure: tuple[str, ...]
     would_wait: Mapping[str, Json] | UnsetType = UNSET

@@ -47,6 +47,7 @@ def plan_view(
         diff=tuple(planned["diff"]),
         names=planned["names"],
         environment={f"{role}-0": sample_environment(spec, role, cluster) for role in spec.roles},
+        start=tuple(planned["start"]),
         success=planned["success"],
         failure=tuple(planned["failure"]),
         would_wait=UNSET if would_wait is None else _would_wait(would_wait),
