@@ -11,8 +11,10 @@ from primusd.clock import Clock
 from primusd.engine import Anew, Engine
 from primusd.errors import NotLeaderError
 from primusd.executor.protocol import MESSAGE_BYTES_MAX, SPEAKS, VERSION, Refused
-from primusd.job.admission_events import NodeSeen, NodeWentAway
+from primusd.job.admission_events import NodeLoadMeasured, NodeSeen, NodeWentAway
+from primusd.job.admission_model import Node
 from primusd.job.phases import NodePhase
+from primusd.job.scoring import Load, is_step
 from primusd.keys import is_key, node_key
 from primusd.launchers.local import LocalLauncher
 from primusd.node.protocol import (
@@ -181,10 +183,21 @@ class NodeRegistry:
             self._engine.tell(ADMISSION, seen(hello, self._launcher.name), by="launcher:local")
         self._launcher.reported(hello.node, report)
         self._live.node_reported(hello.node, report, cpu_milli=hello.cpu_milli)
+        if node is not None and node.phase is not NodePhase.AWAY:
+            self._weigh(node, report)
         if report.jobs:
             session.drop = self._dropped(report.jobs)
         session.counted = report.seq
         session.wake()
+
+    def _weigh(self, node: Node, report: NodeReport) -> None:
+        """Propose a node's load when it changed by a step; a lone node is chosen whatever it is."""
+        load = measured(node.load, report)
+        if len(self._engine.world.admission.nodes) > 1 and is_step(
+            node.load, load, cpu_milli=node.cpu_milli, memory_bytes=node.memory_bytes
+        ):
+            told = NodeLoadMeasured(node.name, load.cpu_milli, load.memory_bytes)
+            self._engine.tell(ADMISSION, told, by="launcher:local")
 
     def _dropped(self, jobs: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the jobs that are known to be over, with their records gone."""
@@ -198,6 +211,15 @@ class NodeRegistry:
             if not await send(socket, replace(orders, drop=session.drop)):
                 break
         await socket.close()
+
+
+def measured(before: Load, report: NodeReport) -> Load:
+    """Return the load that a report tells; what it does not know is as before."""
+    cpu_milli, memory_bytes = report.load_cpu_milli, report.load_memory_bytes
+    return Load(
+        before.cpu_milli if cpu_milli < 0 else cpu_milli,
+        before.memory_bytes if memory_bytes < 0 else memory_bytes,
+    )
 
 
 def seen(hello: NodeHello, launcher: str) -> NodeSeen:

@@ -40,6 +40,7 @@ from primusd.executor.processes import (
 )
 from primusd.job.ids import AttemptId, is_uid
 from primusd.node.host import Gpu
+from primusd.node.metering import Share
 from primusd.node.protocol import NodeAttempt, NodeStart
 from primusd.node.zygote import Zygote
 
@@ -96,6 +97,17 @@ class Attempts:
     def listed(self) -> tuple[NodeAttempt, ...]:
         """Return all that a report says of them."""
         return tuple(self._known.values())
+
+    def shares(self) -> tuple[Share, ...]:
+        """Return the attempts that run here, with what their slots have."""
+        found: list[Share] = []
+        for one in self._known.values():
+            directory = AttemptDirectory(attempt_path(self._state, one.attempt))
+            holder = read_holder(directory.lock) if one.alive else None
+            if holder is not None and is_process(holder.pid, holder.started_ticks):
+                placing = directory.read_placing()
+                found.append(Share(holder.pid, placing.cpu_milli, placing.memory_bytes))
+        return tuple(found)
 
     @property
     def is_starting(self) -> bool:

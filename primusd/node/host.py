@@ -27,15 +27,16 @@ def core_count() -> int:
 
 def memory_bytes() -> int:
     """Return what the host offers unless configured: 90 % of its memory."""
-    return _meminfo("MemTotal") * MEMORY_PERCENT // 100
+    return meminfo_bytes("MemTotal") * MEMORY_PERCENT // 100
 
 
 def memory_free_bytes() -> int:
     """Return how much memory could be taken now; -1 unknown."""
-    return _meminfo("MemAvailable") or -1
+    return meminfo_bytes("MemAvailable") or -1
 
 
-def _meminfo(key: str) -> int:
+def meminfo_bytes(key: str) -> int:
+    """Return a line of /proc/meminfo; 0 where there is none."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == key:
@@ -88,6 +89,6 @@ def usage() -> Usage:
     """Return what the whole host has used since it booted."""
     ticks = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     busy = sum(int(ticks[position]) for position in (0, 1, 2, 5, 6, 7))
-    used = _meminfo("MemTotal") - _meminfo("MemAvailable")
+    used = meminfo_bytes("MemTotal") - meminfo_bytes("MemAvailable")
     net_in, net_out = network_bytes()
     return Usage(busy * 1000 // os.sysconf("SC_CLK_TCK"), used, 0, 0, net_in, net_out, ())

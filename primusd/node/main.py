@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -39,6 +40,7 @@ from primusd.node.host import (
     memory_free_bytes,
     usage,
 )
+from primusd.node.metering import Meter, find_scope
 from primusd.node.protocol import NodeHello
 from primusd.node.retention import keep_within
 from primusd.node.talk import Sample, Talk
@@ -47,6 +49,8 @@ from primusd.node.zygote import Zygote, start_zygote
 log = structlog.get_logger()
 
 SAMPLE_EVERY_S = 10.0
+FIRST_SAMPLE_S = 1.0
+"""After the first: how busy the cores are is told by two."""
 PRUNE_EVERY_S = 3_600.0
 CACHE_KEEP_MS = 7 * 86_400_000
 """Shipped files that nobody has asked for since then go."""
@@ -201,7 +205,8 @@ async def _live(settings: Settings, zygote: Zygote) -> bool:
         attempts.adopt()
         talk = Talk(bootstrap, hello, attempts)
         tasks.start_soon(talk.run)
-        tasks.start_soon(_sample, talk, settings.state)
+        meter = Meter(find_scope(), cpu_milli=hello.cpu_milli, memory_bytes=hello.memory_bytes)
+        tasks.start_soon(_sample, talk, attempts, meter, settings.state)
         tasks.start_soon(_prune_cache, settings.state)
         tasks.start_soon(keep_within, settings.state, settings.logs)
         wants_exec = await _until_told(attempts, zygote)
@@ -241,11 +246,14 @@ def make_hello(settings: Settings, bootstrap: NodeBootstrap) -> NodeHello:
     )
 
 
-async def _sample(talk: Talk, state: Path) -> None:
+async def _sample(talk: Talk, attempts: Attempts, meter: Meter, state: Path) -> None:
+    wait_s = FIRST_SAMPLE_S
     while True:
+        load = meter.measure(attempts.shares(), at_ns=time.monotonic_ns())
         jobs = find_jobs(state)
-        talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state), jobs))
-        await anyio.sleep(SAMPLE_EVERY_S)
+        talk.sampled(Sample(usage(), memory_free_bytes(), disk_free_bytes(state), jobs, load))
+        await anyio.sleep(wait_s)
+        wait_s = SAMPLE_EVERY_S
 
 
 async def _prune_cache(state: Path) -> None:

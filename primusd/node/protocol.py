@@ -56,6 +56,9 @@ class NodeReport(Struct, frozen=True, array_like=True, tag="nodeReport"):
     disk_free_bytes: int = -1
     jobs: tuple[str, ...] = ()
     """Uids of jobs that have a folder here; with each sample of the host, () in between."""
+    load_cpu_milli: int = -1
+    """With each sample: what others use of that which this node offers; -1 not known."""
+    load_memory_bytes: int = -1
 
 
 class NodeStart(Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from primusd.executor.connection import Connection, Head, UnreachableError
 from primusd.executor.protocol import MESSAGE_BYTES_MAX, Refused, Usage
 from primusd.node.attempts import Attempts
 from primusd.node.bootstrap import NodeBootstrap
+from primusd.node.metering import Load
 from primusd.node.protocol import (
     NodeAttempt,
     NodeHello,
@@ -41,6 +42,7 @@ class Sample(Struct, frozen=True):
     disk_free_bytes: int = -1
     jobs: tuple[str, ...] = ()
     """That have a folder here."""
+    load: Load = Load()
 
 
 class Talk:
@@ -180,6 +182,8 @@ class Talk:
             memory_free_bytes=sample.memory_free_bytes,
             disk_free_bytes=sample.disk_free_bytes,
             jobs=sample.jobs,
+            load_cpu_milli=sample.load.cpu_milli,
+            load_memory_bytes=sample.load.memory_bytes,
         )
         data = encode(report)
         if len(data) > MESSAGE_BYTES_MAX - REPORT_ROOM_BYTES:
