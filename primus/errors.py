@@ -25,3 +25,11 @@ class StoppingError(PrimusError):
         super().__init__(f"the trainer is being stopped: {reason}, {seconds_left:.0f} s left")
         self.reason = reason
         self.seconds_left = seconds_left
+
+
+class CheckpointError(PrimusError):
+    """A checkpoint that cannot be written as it was asked for; the message says what to change."""
+
+
+class SupersededError(CheckpointError):
+    """A newer attempt of this replica writes checkpoints now; what this one wrote was dropped."""

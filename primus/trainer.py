@@ -1,20 +1,26 @@
 """Who this trainer is, and what it tells its executor. Outside of a job it is rank 0 of 1."""
 
 import atexit
+import contextlib
 import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
 from primus import stacks
+from primus.errors import PrimusError
 from primus.link import Link
 
 # More often nobody looks, and a loop of short steps would keep its executor busy.
 REPORT_EVERY_S = 0.05
+PHASE_LENGTH_MAX = 128
 
 _lock = threading.Lock()
+_phases: list[str] = []
+"""Those that this process is in, the innermost last."""
 _links: dict[int, Link] = {}
 """By process: a child that was forked must not speak on its parent's connection."""
 
@@ -27,6 +33,15 @@ class _NextReport:
 
 
 _next_report = _NextReport()
+
+
+class Warned(NamedTuple):
+    """A limit that is near: a good time for a checkpoint. Nothing is being stopped."""
+
+    reason: str
+    """`deadline`, `replicaHours` or `drain`."""
+    seconds_left: float
+    """Until the job is stopped by it."""
 
 
 class Stop(NamedTuple):
@@ -87,18 +102,39 @@ def peers() -> dict[str, list[dict[str, Any]]]:
 def stopping() -> Stop | None:
     """Return why and until when this trainer is being stopped; None while it is not.
 
+    It needs neither a feed nor a thread: it looks at `$PRIMUS_STOP_FILE`.
+
     >>> import primus
     >>> primus.stopping() is None
     True
     """
-    path = Path(os.environ.get("PRIMUS_STOP_FILE", ""))
+    told = _told("PRIMUS_STOP_FILE", "graceMs")
+    return None if told is None else Stop(*told)
+
+
+def warned() -> Warned | None:
+    """Return the limit that is near, and how near; None while none is.
+
+    The trainer runs on until `stopping`; ask between steps, write a checkpoint, and go on.
+
+    >>> import primus
+    >>> primus.warned() is None
+    True
+    """
+    told = _told("PRIMUS_WARN_FILE", "leftMs")
+    return None if told is None else Warned(*told)
+
+
+def _told(variable: str, key: str) -> tuple[str, float] | None:
+    """Return the reason in a file that the executor writes, and the seconds left now."""
+    path = Path(os.environ.get(variable, ""))
     try:
         said_at = path.stat().st_mtime
         told = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    left = said_at + told.get("graceMs", 0) / 1000 - time.time()
-    return Stop(str(told.get("reason", "")), max(0.0, left))
+    left = said_at + told.get(key, 0) / 1000 - time.time()
+    return str(told.get("reason", "")), max(0.0, left)
 
 
 def report(step: int = 0, *, epoch: int = 0, **metrics: SupportsFloat) -> None:
@@ -122,14 +158,14 @@ def report(step: int = 0, *, epoch: int = 0, **metrics: SupportsFloat) -> None:
         return
     _next_report.at = now + REPORT_EVERY_S
     _next_report.waiting = None
-    _say(message)
+    say(message)
 
 
 @atexit.register
 def _say_last_report() -> None:
     message, _next_report.waiting = _next_report.waiting, None
     if message is not None:
-        _say(message)
+        say(message)
 
 
 def ready() -> None:
@@ -138,7 +174,29 @@ def ready() -> None:
     >>> import primus
     >>> primus.ready()
     """
-    _say({"op": "ready"})
+    say({"op": "ready"})
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Say that this trainer does something else than steps, as long as the block lasts.
+
+    What it does in a phase of its own is not taken for a hang (docs/jobspec.md, `hang`).
+
+    >>> import primus
+    >>> with primus.phase("evaluation"):
+    ...     pass
+    """
+    if not name or len(name) > PHASE_LENGTH_MAX:
+        raise PrimusError(f"a phase has a name of 1 to {PHASE_LENGTH_MAX} characters")
+    _phases.append(name)
+    say({"op": "phase", "name": name, "active": True})
+    try:
+        yield
+    finally:
+        _phases.pop()
+        outer = _phases[-1] if _phases else ""
+        say({"op": "phase", "name": outer or name, "active": bool(outer)})
 
 
 def hello() -> dict[str, object]:
@@ -152,7 +210,8 @@ def hello() -> dict[str, object]:
     }
 
 
-def _say(message: dict[str, object]) -> None:
+def say(message: dict[str, object]) -> None:
+    """Tell the executor something; outside of a job nobody hears it."""
     path = os.environ.get("PRIMUS_SOCKET", "")
     if not path:
         return

@@ -79,7 +79,7 @@ def _about_the_trainer(
 
 def _at_the_end(job: Job, attempt: AttemptId, found: Attempt, report: Report) -> Iterator[Proposal]:
     checkpoint = report.checkpoint
-    if checkpoint is not None and checkpoint != job.checkpoint and found.phase in TOLD_TO_START:
+    if checkpoint is not None and checkpoint != found.checkpoint and found.phase in TOLD_TO_START:
         noted = CheckpointNoted(attempt, checkpoint.path, checkpoint.step, checkpoint.savepoint)
         yield Proposal(job.uid, noted, "executor")
     if report.exit is not None and found.phase in (*UNTIL_STOPPING, AttemptPhase.STOPPING):

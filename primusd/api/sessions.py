@@ -1,5 +1,6 @@
 """Open connections of executors: what each was told, and who is to be told anew after a step."""
 
+import signal
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -9,8 +10,9 @@ from primusd.core import World
 from primusd.datafeed.model import Stream, reader_of
 from primusd.datafeed.orders import feed_orders
 from primusd.datafeed.protocol import FeedOrders
-from primusd.executor.protocol import Answer, Ask, Hold, Leave, Orders, Report
+from primusd.executor.protocol import Answer, Ask, Hold, Leave, Near, Orders, Report, Start
 from primusd.job.ids import AttemptId
+from primusd.job.limits import near
 from primusd.job.model import CHUNK_REPLICAS, Job, find_attempt
 from primusd.job.run_order import run_order
 from primusd.job.spec import stream_of
@@ -151,7 +153,7 @@ class Sessions:
     def _attempts_changed(
         self, uid: str, before: Job | None, after: Job | None
     ) -> Iterator[Session]:
-        is_whole = before is None or after is None or before.peers != after.peers
+        is_whole = before is None or after is None or _is_new_to_all(before, after)
         for key, sessions in list(self._by_chunk.items()):
             if key[0] == uid and (is_whole or _chunk(before, key) is not _chunk(after, key)):
                 yield from list(sessions)
@@ -174,6 +176,16 @@ def _discard(index: dict[KeyT, set[Session]], key: KeyT, session: Session) -> No
     sessions.discard(session)
     if not sessions:
         index.pop(key, None)
+
+
+def _is_new_to_all(before: Job, after: Job) -> bool:
+    """Return whether something changed that stands in the orders of every attempt."""
+    return (
+        before.peers != after.peers
+        or before.warned != after.warned
+        or before.spec is not after.spec
+        or before.phase is not after.phase
+    )
 
 
 def _chunk(job: Job | None, key: ChunkKey) -> object:
@@ -236,7 +248,14 @@ def compose(
         heads=heads,
         feeds=tuple(_feeds(world, session)),
         asks=session.asks,
+        near=_near(job, session.attempt, at_ms) if isinstance(run, Start) else (),
     )
+
+
+def _near(job: Job, attempt: AttemptId, at_ms: int) -> tuple[Near, ...]:
+    name = job.spec.warn_signal
+    number = signal.Signals[f"SIG{name}"] if name else 0
+    return tuple(Near(limit, ms, number) for limit, ms in near(job, attempt.role, at_ms))
 
 
 def _is_recorded(job: Job, session: Session) -> bool:

@@ -12,6 +12,7 @@ from primusd.ctl.reading import REPLICA_HEADER, done_fraction, replica_row
 EVENTS_SHOWN = "20"
 REPLICAS_SHOWN = "50"
 WHY_RESTARTED = "why did it restart"
+HOUR_MS = 3_600_000
 _FORMS = ("table", "wide", "json", "yaml")
 
 
@@ -54,6 +55,9 @@ def show_head(printer: Printer, job: Json) -> None:
         ("generation", text(status, "generation")),
         ("labels", ", ".join(f"{key}={value}" for key, value in mapping(job, "labels").items())),
         ("submitted", f"{local_time(job.get('createdAt'))} by {text(job, 'submittedBy')}"),
+        ("deadline", "" if text(status, "endedAt") else local_time(status.get("deadlineAt"))),
+        ("hours", _replica_hours(mapping(status, "replicaHours"))),
+        ("checkpoint", _checkpoint(mapping(status, "checkpoint"))),
         ("ended", _ended(status)),
         ("budgets", _budgets(mapping(status, "budgets"))),
         ("conditions", _conditions(status)),
@@ -85,6 +89,17 @@ def _cause(cause: Json) -> str:
     ends = count(cause, "ends") or 1
     more = f"; {ends - 1} more {'end' if ends == 2 else 'ends'} followed" if ends > 1 else ""
     return f"{text(cause, 'attempt')} {text(cause, 'cause')} ({shown}){last}{more}"
+
+
+def _replica_hours(hours: Json) -> str:
+    used_ms, limit_ms = count(hours, "usedMs"), count(hours, "limitMs")
+    if used_ms is None or limit_ms is None:
+        return ""
+    return f"{used_ms / HOUR_MS:.1f} of {limit_ms / HOUR_MS:g} replica hours used"
+
+
+def _checkpoint(checkpoint: Json) -> str:
+    return f"step {text(checkpoint, 'step')}, {text(checkpoint, 'path')}" if checkpoint else ""
 
 
 def _ended(status: Json) -> str:

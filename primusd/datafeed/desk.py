@@ -30,6 +30,14 @@ class Stopping(Struct, frozen=True):
     grace_ms: int
 
 
+class Nearing(Struct, frozen=True):
+    """A limit that the trainer is warned of."""
+
+    limit: str
+    ends_at: float
+    """On the feed's clock."""
+
+
 class Desk:
     """One feed's shared state; touch what is below `changed` with it held only.
 
@@ -50,6 +58,7 @@ class Desk:
         self.is_closed = False
         self.generation = 0
         self.stopping: Stopping | None = None
+        self.near: tuple[Nearing, ...] = ()
         self.is_ready = False
         self.progress: Progress | None = None
         self.checkpoint: Checkpoint | None = None

@@ -16,6 +16,7 @@ How the executor uses it (everything on its event loop's thread; nothing here bl
     sent_at = server.clock()                 # when this report goes
     server.orders(orders.feeds, sent_at=…, ttl_ms=orders.ttl_ms)
 
+    server.limits_near(orders.near)                 # tells the SDK; nothing stops
     server.stopping("preempted", grace_ms=30_000)   # tells the SDK; stdin stays open
     exit = Exit(positions=server.trainer_ended(code=0, signal=None), …)
 
@@ -36,11 +37,11 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
-from primusd.datafeed.desk import Desk, Stopping, spoken
+from primusd.datafeed.desk import Desk, Nearing, Stopping, spoken
 from primusd.datafeed.pipe import PipeDelivery
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
 from primusd.datafeed.trainer_socket import TrainerConnection
-from primusd.executor.protocol import Checkpoint, FeedPlan, Progress
+from primusd.executor.protocol import Checkpoint, FeedPlan, Near, Progress
 from primusd.job.ids import AttemptId
 
 SOCKET_NAME = "trainer.sock"
@@ -245,6 +246,20 @@ class FeedServer:
                 reader.state.is_stopping = True
                 reader.state.give_back_undelivered()
             self._desk.changed.notify_all()
+
+    def limits_near(self, near: tuple[Near, ...]) -> None:
+        """Warn the trainer of all limits that are near; it is not stopped."""
+        with self._desk.changed:
+            now = self.clock()
+            self._desk.near = tuple(Nearing(one.limit, now + one.left_ms / 1000) for one in near)
+            for connection in self._connections:
+                connection.say_near()
+
+    def peers_changed(self) -> None:
+        """Tell the trainer that the peers file was written anew."""
+        with self._desk.changed:
+            for connection in self._connections:
+                connection.say_peers()
 
     def trainer_ended(self, code: int | None, signal: int | None) -> tuple[Held, ...]:
         """Return the final positions of all leases, and give all of them back."""

@@ -160,6 +160,8 @@ class TrainerConnection:
             generation=self._desk.generation,
             peersFile=self._peers_file,
         )
+        if self._desk.near:
+            self.say_near()
         if self._desk.stopping is not None:
             self.say_stopping()
 
@@ -196,6 +198,21 @@ class TrainerConnection:
         stopping = self._desk.stopping
         assert stopping is not None
         self._say(op="stopping", reason=stopping.reason, graceMs=stopping.grace_ms)
+
+    def say_near(self) -> None:
+        """Tell the trainer all limits that are near, maybe none; with the lock held."""
+        now = self._desk.clock()
+        self._say(
+            op="limits",
+            near=[
+                {"reason": one.limit, "leftMs": max(0, round((one.ends_at - now) * 1000))}
+                for one in self._desk.near
+            ],
+        )
+
+    def say_peers(self) -> None:
+        """Tell the trainer that its peers file was written anew; with the lock held."""
+        self._say(op="peers", peersFile=self._peers_file)
 
     def _refuse(self, code: str, text: str) -> None:
         self._say(op="error", code=code, text=text)

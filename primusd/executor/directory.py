@@ -65,8 +65,10 @@ class AttemptDirectory:
         self.socket = path / "trainer.sock"
         self.peers = path / "peers.json"
         self.stop = path / "stop.json"
+        self.warn = path / "warn.json"
         self.values = path / "env"
         self.replica_work = path.parent / "work"
+        self.told = (self.socket, self.peers, self.stop, self.warn)
 
     def read_placing(self) -> Placing:
         """Return what the node decided; the defaults where no node did."""

@@ -20,9 +20,9 @@ from primusd.executor.files import FilesError
 from primusd.executor.logs import Output
 from primusd.executor.machine import Executor, StopGoal
 from primusd.executor.preparing import (
-    answers,
     bind_ports,
     host_name,
+    is_ready,
     prepare_folders,
     taken_port,
     write_whole,
@@ -43,6 +43,7 @@ from primusd.executor.start_documents import fetch_peers, fetch_variables
 from primusd.executor.starter import StartCall, Starter, refusal_line
 from primusd.executor.trainer import Trainer
 from primusd.executor.variables import Account, complete, find_account, own_variables
+from primusd.executor.warnings import Warnings
 
 log = structlog.get_logger()
 
@@ -79,6 +80,7 @@ class Life:
         self._account = Account()
         self._preempted_at_ms = 0
         self._peers = ""
+        self._warnings = Warnings(directory.warn)
         self._stop_signalled = False
         self._started_ms = 0
         self._woken = anyio.Event()
@@ -318,6 +320,8 @@ class Life:
     async def _rewrite_peers(self, start: Start) -> None:
         peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
         self._try_to_write(self.directory.peers, peers)
+        if self.feed is not None:
+            self.feed.peers_changed()
 
     def _try_to_write(self, path: Path, data: bytes) -> None:
         """Write a file for the trainer; on a full disk it does without, rather than end of it."""
@@ -328,23 +332,17 @@ class Life:
 
     async def _probe(self, probe: Probe) -> None:
         """Tell once that the trainer is ready."""
-        while not await self._is_ready(probe):  # noqa: ASYNC110 asks the trainer, not us
+        order, feed = self.state.order, self.feed
+        assert order is not None
+        assert feed is not None
+        home = Path(order.workdir or self.directory.replica_work)
+        ports = dict(self.state.ports)
+        while not await is_ready(probe, home, ports, has_said=feed.ready):  # noqa: ASYNC110 asks the trainer
             await anyio.sleep(probe.every_ms / 1000)
         trainer = self.state.trainer
         if trainer is not None:
             fact = msgspec.structs.replace(trainer, ready=True)
             self.become(msgspec.structs.replace(self.state, trainer=fact))
-
-    async def _is_ready(self, probe: Probe) -> bool:
-        order = self.state.order
-        match probe.kind:
-            case "file":
-                home = order.workdir if order is not None else ""
-                return (Path(home or self.directory.replica_work) / probe.value).exists()
-            case "port":
-                return await answers(dict(self.state.ports).get(probe.value, 0))
-            case _:
-                return self.feed is not None and self.feed.ready
 
     # The end.
 
@@ -460,7 +458,7 @@ class Life:
             if self._trainer is not None:
                 await self._trainer.end_all()
             self._starter.dismiss()
-        for path in (self.directory.socket, self.directory.peers, self.directory.stop):
+        for path in self.directory.told:
             path.unlink(missing_ok=True)
 
     # All along.
@@ -495,3 +493,5 @@ class Life:
         """Hand orders that the machine took to the feed."""
         if self.feed is not None:
             self.feed.orders(orders.feeds, sent_at=sent_at, ttl_ms=orders.ttl_ms)
+        trainer = self._trainer if self.state.trainer is not None else None
+        self._warnings.hear(orders.near, now_ms=self.now_ms(), feed=self.feed, trainer=trainer)

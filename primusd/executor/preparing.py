@@ -4,7 +4,7 @@ import ipaddress
 import os
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +14,7 @@ import structlog
 from primusd.executor.connection import UnreachableError
 from primusd.executor.directory import AttemptDirectory, Placing
 from primusd.executor.files import Fetch, FilesError, lay_out
-from primusd.executor.protocol import LaunchOrder
+from primusd.executor.protocol import LaunchOrder, Probe
 from primusd.executor.variables import Account
 
 log = structlog.get_logger()
@@ -134,6 +134,24 @@ async def answers(port: int) -> bool:
         await stream.aclose()
         return True
     return False
+
+
+async def is_ready(probe: Probe, home: Path, ports: Mapping[str, int], *, has_said: bool) -> bool:
+    """Return whether a trainer is ready.
+
+    Args:
+        probe: How that is told.
+        home: Its working directory.
+        ports: Its ports by name.
+        has_said: Whether it said so.
+    """
+    match probe.kind:
+        case "file":
+            return (home / probe.value).exists()
+        case "port":
+            return await answers(ports.get(probe.value, 0))
+        case _:
+            return has_said
 
 
 def write_whole(path: Path, data: bytes) -> None:

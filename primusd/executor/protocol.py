@@ -275,6 +275,16 @@ class Stop(Struct, frozen=True, array_like=True, tag="stop"):
     """Left, not total."""
 
 
+class Near(Struct, frozen=True, array_like=True):
+    """A limit that is near: a warning, no stop."""
+
+    limit: str
+    """`deadline`, `replicaHours` or `drain`."""
+    left_ms: int
+    signal: int = 0
+    """To be sent to the trainer once; 0 none."""
+
+
 class Leave(Struct, frozen=True, array_like=True, tag="leave"):
     """The end is recorded: kill what still lives, remove the working copies, end."""
 
@@ -309,6 +319,8 @@ class Orders(Struct, frozen=True, array_like=True, tag="orders"):
     heads: tuple[str, ...]
     feeds: tuple[FeedOrders, ...] = ()
     asks: tuple[Ask, ...] = ()
+    near: tuple[Near, ...] = ()
+    """All limits that the trainer is to be warned of."""
 
 
 ExecutorMessage = Hello | Report

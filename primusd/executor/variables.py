@@ -49,6 +49,7 @@ def own_variables(
         "PRIMUS_HOST": host,
         "PRIMUS_PEERS_FILE": str(directory.peers),
         "PRIMUS_STOP_FILE": str(directory.stop),
+        "PRIMUS_WARN_FILE": str(directory.warn),
         "PRIMUS_WORKDIR": str(directory.replica_work),
         "TMPDIR": str(temporary),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -14,9 +14,18 @@ from primusd.job import chunks, draining, limits
 from primusd.job import events as ev
 from primusd.job.counts import Count, rules_of
 from primusd.job.demand import without_given_ports
-from primusd.job.ids import Span
+from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import At
-from primusd.job.model import Charge, Job, Replica, RoleState, StreamSummary, Verdict, find_attempt
+from primusd.job.model import (
+    Attempt,
+    Charge,
+    Job,
+    Replica,
+    RoleState,
+    StreamSummary,
+    Verdict,
+    find_attempt,
+)
 from primusd.job.phases import FINAL_PHASES, Budget, JobPhase, ReplicaPhase, StopReason
 from primusd.job.replica import change_replicas, open_roles, restart_role, with_newest
 from primusd.job.resizing import gate_closed, resized
@@ -275,17 +284,19 @@ def _reader_settled(job: Job, event: ev.ReaderSettled, at: At) -> Job:
     settled = replace(
         attempt, settled_streams=(*attempt.settled_streams, (event.stream, event.left))
     )
+    return _with_attempt(job, event.attempt, attempt, settled)
 
-    def counted_in(_role: RoleState, replica: Replica) -> Replica:
-        if replica.attempts[-1] is attempt:
-            return with_newest(replica, settled)
-        return replace(
-            replica,
-            attempts=tuple(settled if one is attempt else one for one in replica.attempts),
-        )
 
-    span = Span(event.attempt.role, event.attempt.index, event.attempt.index)
-    return change_replicas(job, (span,), counted_in)
+def _with_attempt(job: Job, name: AttemptId, before: Attempt, after: Attempt) -> Job:
+    """Return the job with one value of an attempt in place of another."""
+
+    def changed(_role: RoleState, replica: Replica) -> Replica:
+        if replica.attempts[-1] is before:
+            return with_newest(replica, after)
+        kept = tuple(after if one is before else one for one in replica.attempts)
+        return replace(replica, attempts=kept)
+
+    return change_replicas(job, (Span(name.role, name.index, name.index),), changed)
 
 
 def _told_only(job: Job, event: object, at: At) -> Job:
@@ -294,7 +305,12 @@ def _told_only(job: Job, event: object, at: At) -> Job:
 
 
 def _checkpoint_noted(job: Job, event: ev.CheckpointNoted, at: At) -> Job:
-    return replace(job, checkpoint=Checkpoint(event.path, event.step, event.savepoint))
+    noted = Checkpoint(event.path, event.step, event.savepoint)
+    job = replace(job, checkpoint=noted)
+    attempt = find_attempt(job, event.attempt)
+    if attempt is None:
+        return job
+    return _with_attempt(job, event.attempt, attempt, replace(attempt, checkpoint=noted))
 
 
 def _group_lease_lost(job: Job, event: ev.GroupLeaseLost, at: At) -> Job:

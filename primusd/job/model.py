@@ -106,6 +106,8 @@ class Attempt(Struct, frozen=True, array_like=True):
     """Since when; 0 it does not."""
     is_newcomer: bool = False
     """Begun while the members of its role ran: it joins them in the next generation."""
+    checkpoint: Checkpoint | None = None
+    """The newest that it said to have written; None none."""
 
 
 class Replica(Struct, frozen=True, array_like=True):

@@ -130,6 +130,21 @@ class QueueStatus(_Document, frozen=True, kw_only=True):
     ahead: int
 
 
+class CheckpointStatus(_Document, frozen=True, kw_only=True):
+    """The newest whole checkpoint that a trainer wrote."""
+
+    step: int
+    path: str
+    savepoint: Text = UNSET
+
+
+class ReplicaHours(_Document, frozen=True, kw_only=True):
+    """How long trainers ran together, where the job bounds it."""
+
+    used_ms: int
+    limit_ms: int
+
+
 class JobStatus(_Document, frozen=True, kw_only=True):
     """What is so with a job."""
 
@@ -152,6 +167,8 @@ class JobStatus(_Document, frozen=True, kw_only=True):
     budgets: Budgets
     data: Mapping[str, StreamStatus]
     progress: ProgressStatus | UnsetType = UNSET
+    checkpoint: CheckpointStatus | UnsetType = UNSET
+    replica_hours: ReplicaHours | UnsetType = UNSET
     conditions: tuple[Condition, ...]
     first_cause: FirstCause | UnsetType = UNSET
     verdict: Verdict | UnsetType = UNSET

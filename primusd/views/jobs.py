@@ -6,6 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from primusd.core import World
 from primusd.datafeed.accounts import unit_word
+from primusd.job.limits import deadline_at_ms, used_ms
 from primusd.job.model import FirstCause, Job, RoleState, Verdict
 from primusd.job.phases import Budget, JobPhase
 from primusd.job.spec import Success, budgets_of
@@ -56,7 +57,6 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
     counts = {name: count_role(role) for name, role in job.roles.items()}
     waiting = why(job, world, queue, at_ms=at_ms)
     reason, message = _reason(job, waiting)
-    deadline_ms = job.first_admitted_ms + job.spec.deadline_ms if job.spec.deadline_ms else 0
     return documents.JobStatus(
         phase=job.phase.value,
         since=rfc3339(job.phase_since_ms),
@@ -71,7 +71,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         started_at=known_time(job.started_ms),
         ended_at=known_time(job.ended_ms),
         duration_ms=job.ended_ms - job.created_ms if job.ended_ms else UNSET,
-        deadline_at=known_time(deadline_ms if job.first_admitted_ms else 0),
+        deadline_at=known_time(deadline_at_ms(job)),
         queue=_queue(job, queue, at_ms=at_ms),
         roles={name: _role(job, role, counts[name]) for name, role in job.roles.items()},
         budgets=documents.Budgets(
@@ -80,6 +80,8 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         ),
         data=_data(job, world),
         progress=_progress(job, live),
+        checkpoint=_checkpoint(job),
+        replica_hours=_replica_hours(job, at_ms),
         conditions=conditions(job, world, counts, live),
         first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
         verdict=_verdict(job, job.verdict, world) if job.verdict else UNSET,
@@ -148,6 +150,22 @@ def _budget(job: Job, budget: Budget, *, at_ms: int) -> documents.BudgetStatus:
 def _data(job: Job, world: World) -> Mapping[str, documents.StreamStatus]:
     streams = ((name, world.streams.get(f"{job.uid}/{name}")) for name in job.streams)
     return {name: stream_status(one) for name, one in streams if one is not None}
+
+
+def _checkpoint(job: Job) -> documents.CheckpointStatus | UnsetType:
+    found = job.checkpoint
+    if found is None:
+        return UNSET
+    return documents.CheckpointStatus(
+        step=found.step, path=found.path, savepoint=found.savepoint or UNSET
+    )
+
+
+def _replica_hours(job: Job, at_ms: int) -> documents.ReplicaHours | UnsetType:
+    limit_ms = job.spec.max_replica_ms
+    if not limit_ms:
+        return UNSET
+    return documents.ReplicaHours(used_ms=used_ms(job, at_ms), limit_ms=limit_ms)
 
 
 def _progress(job: Job, live: Live) -> documents.ProgressStatus | UnsetType:

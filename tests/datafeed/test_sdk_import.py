@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import primus
-from primus import feed, trainer
+from primus import checkpoints, feed, trainer
 
 LOADED = """
 import sys
@@ -30,7 +30,9 @@ def test_importing_it_loads_the_standard_library_only() -> None:
     assert done.stdout.strip() == "['primus']"
 
 
-@pytest.mark.parametrize("module", [feed, trainer], ids=["feed", "trainer"])
+@pytest.mark.parametrize(
+    "module", [checkpoints, feed, trainer], ids=["checkpoints", "feed", "trainer"]
+)
 def test_every_example_in_the_docstrings_runs(
     module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,30 @@ def test_a_stop_is_told_with_its_reason_and_the_time_left(
     assert stop is not None
     assert stop.reason == "preempted"
     assert 19 <= stop.seconds_left <= 20.1
+
+
+def test_a_limit_that_is_near_is_told_and_is_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "warn.json"
+    monkeypatch.setenv("PRIMUS_WARN_FILE", str(path))
+    assert primus.warned() is None
+
+    path.write_text('{"reason": "deadline", "leftMs": 600000}')
+
+    warned = primus.warned()
+    assert warned is not None
+    assert warned.reason == "deadline"
+    assert 590 < warned.seconds_left <= 600
+    assert primus.stopping() is None
+    path.unlink()
+    assert primus.warned() is None
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129])
+def test_a_phase_has_a_name(name: str) -> None:
+    with pytest.raises(primus.PrimusError), primus.phase(name):
+        pass
 
 
 def test_reporting_without_an_executor_does_nothing_and_does_not_fail(

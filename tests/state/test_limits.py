@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from primusd.api.reports import proposals
+from primusd.executor.protocol import Checkpoint, Report, Trainer
 from primusd.job import events as ev
 from primusd.job import limits
 from primusd.job.model import Attempt, Hours
@@ -168,3 +170,25 @@ def test_an_end_whose_start_an_older_version_recorded_is_not_counted() -> None:
     hours = limits.counted(Hours(), before, replace(before, ended_ms=9))
 
     assert hours == Hours()
+
+
+def test_each_attempt_keeps_its_own_newest_checkpoint_and_the_job_the_one_that_came_last() -> None:
+    cluster = running(replicas=2)
+    first, second = cluster.id("worker-0"), cluster.id("worker-1")
+
+    cluster.say(ev.CheckpointNoted(first, "/c/0", 10))
+    cluster.say(ev.CheckpointNoted(second, "/c/1", 9))
+
+    assert cluster.job.checkpoint == Checkpoint("/c/1", 9, "")
+    assert cluster.newest("worker-0").checkpoint == Checkpoint("/c/0", 10, "")
+    noted = [
+        proposals(cluster.job, name, cluster.newest(name.replica), report(path, step))
+        for name, path, step in ((first, "/c/0", 10), (second, "/c/1", 9), (second, "/c/2", 11))
+    ]
+    assert [len(one) for one in noted] == [0, 0, 1]
+    cluster.check_replay()
+
+
+def report(path: str, step: int) -> Report:
+    trainer = Trainer(8, 0, ready=True)
+    return Report(1, "running", 1, trainer, None, checkpoint=Checkpoint(path, step, ""))
