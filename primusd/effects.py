@@ -11,6 +11,7 @@ from typing import assert_never
 
 import anyio
 import anyio.to_thread
+import msgspec
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
@@ -34,6 +35,7 @@ from primusd.job.commands import (
 )
 from primusd.job.events import StopFailed
 from primusd.job.ids import AttemptId
+from primusd.job.model import find_attempt
 from primusd.job.spec import Resources, StreamSpec
 from primusd.launchers.base import Launcher, LauncherEvent
 from primusd.subscription import Published
@@ -311,7 +313,12 @@ class Effects:
         return self._launchers.get(job.spec.launcher) if job is not None else None
 
     def _resources(self, attempt: AttemptId) -> Resources:
-        return self._engine.world.jobs[attempt.job].spec.roles[attempt.role].resources
+        job = self._engine.world.jobs[attempt.job]
+        resources = job.spec.roles[attempt.role].resources
+        found = find_attempt(job, attempt)
+        if found is None or not found.memory_bytes:
+            return resources
+        return msgspec.structs.replace(resources, memory_bytes=found.memory_bytes)
 
 
 def key_of(command: Command) -> Key | None:

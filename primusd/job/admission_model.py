@@ -16,6 +16,10 @@ class Held(Struct, frozen=True, array_like=True):
     first_port: int
     generation: int
     port_count: int = 0
+    memory_bytes: int = 0
+    """0: as its role asks."""
+    asked_bytes: int = 0
+    """What its replica asked for when it got the slot; 0: as its role does."""
 
 
 class Demand(Struct, frozen=True, array_like=True):

@@ -49,23 +49,32 @@ def is_satisfied(demand: Demand) -> bool:
 def missing(demand: Demand) -> Iterator[tuple[RoleDemand, int]]:
     """Yield the replicas without a slot, or with ports of an older generation.
 
-    Of an elastic role those alone that it cannot do without.
+    Of those of an elastic role that have no slot, the ones alone that it cannot do without.
     """
     for want in demand.roles.values():
-        absent = _absent(demand, want)
         if not want.spare_count:
-            yield from ((want, index) for index in absent)
-            continue
-        found = list(absent)
-        yield from ((want, index) for index in found[: max(0, len(found) - want.spare_count)])
+            yield from ((want, index) for index in _absent(demand, want))
+        else:
+            yield from ((want, index) for index in _parted(demand, want)[0])
 
 
 def spares(demand: Demand) -> Iterator[tuple[RoleDemand, int]]:
     """Yield the replicas without a slot that an elastic role would run if there was room."""
     for want in demand.roles.values():
         if want.spare_count:
-            found = list(_absent(demand, want))
-            yield from ((want, index) for index in found[max(0, len(found) - want.spare_count) :])
+            yield from ((want, index) for index in _parted(demand, want)[1])
+
+
+def _parted(demand: Demand, want: RoleDemand) -> tuple[list[int], list[int]]:
+    """Return the replicas that an elastic role needs a slot or ports for, and those it can spare.
+
+    Who has a slot keeps it.
+    """
+    absent = list(_absent(demand, want))
+    without = [index for index in absent if (want.role, index) not in demand.held]
+    spare_count = min(want.spare_count, len(without))
+    spare = frozenset(without[len(without) - spare_count :])
+    return [index for index in absent if index not in spare], sorted(spare)
 
 
 def _absent(demand: Demand, want: RoleDemand) -> Iterator[int]:

@@ -16,7 +16,7 @@ from primusd.job.events import (
     SlotsStranded,
     TimePassed,
 )
-from primusd.job.fitting import has_good_ports, missing
+from primusd.job.fitting import is_good, missing
 from primusd.job.ids import Span, spans
 from primusd.job.machine import Proposed
 from primusd.job.phases import DemandPhase, NodePhase
@@ -164,8 +164,8 @@ def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Plac
     runs: list[Place] = []
     for (role, index), slot in sorted(demand.held.items()):
         want = demand.roles.get(role)
-        is_good = want is not None and has_good_ports(demand, want, slot)
-        if not is_good or known.get((role, index)) == slot:
+        is_whole = want is not None and is_good(demand, want, index, slot)
+        if not is_whole or known.get((role, index)) == slot:
             continue
         last = runs[-1] if runs else None
         count = slot.port_count
@@ -174,10 +174,11 @@ def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Plac
             and (last.node, last.role, last.first + last.count) == (slot.node, role, index)
             and (slot.first_port == 0) == (last.first_port == 0)
             and (not slot.first_port or last.first_port + last.count * count == slot.first_port)
+            and last.memory_bytes == slot.memory_bytes
         ):
             runs[-1] = replace(last, count=last.count + 1)
         else:
-            runs.append(Place(slot.node, role, index, 1, slot.first_port))
+            runs.append(Place(slot.node, role, index, 1, slot.first_port, slot.memory_bytes))
     return tuple(runs)
 
 

@@ -136,6 +136,15 @@ class Room:
         self._unstated += times * (want.cpu_milli == 0)
         self.own[want.role] = self.own.get(want.role, 0) + times
 
+    @property
+    def free_bytes(self) -> int:
+        """How much memory is left."""
+        return max(0, self._memory_bytes)
+
+    def take_bytes(self, byte_count: int) -> None:
+        """Take memory for a replica that has its slot already."""
+        self._memory_bytes -= byte_count
+
     def next_ports(self, count: int) -> int | None:
         """Return the first of `count` consecutive free ports; 0: none is asked for, None: none."""
         if count == 0:
