@@ -151,6 +151,8 @@ class JobAdmitted(JobMachineEvent, frozen=True):
     withdrawn: tuple[Span, ...] = ()
     """Replicas whose slot went with its node while nothing of them ran there."""
 
+    memory_bytes: int = 0
+    """Of each; 0: as the role asks."""
 
 class JobRefused(JobMachineEvent, frozen=True):
     """Admission will never admit the job."""

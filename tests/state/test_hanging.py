@@ -6,6 +6,11 @@ from msgspec.structs import replace
 
 from primusd.executor.hanging import GAP_MS, Signs, Watch, look, sample_ms
 from primusd.executor.protocol import LaunchOrder, Progress
+from primusd.job import events as ev
+from primusd.job.spec import Hang
+from primusd.views.documents import Condition
+from primusd.views.jobs import job_document
+from tests.state.job_driver import Cluster, role, spec
 
 AFTER_MS = 60_000
 EVERY_MS = 3_000
@@ -195,3 +200,96 @@ def test_samples_are_a_twentieth_of_the_limit_within_bounds() -> None:
     assert sample_ms(order(86_400_000)) == 5_000
     assert sample_ms(order(1_000)) == 50
     assert sample_ms(order(86_400_000, 20_000)) == 1_000
+
+
+# What follows in the daemon.
+
+
+def hangs(cluster: Cluster, name: str, evidence: str = "no progress for 30 min") -> None:
+    cluster.say(ev.TrainerHung(cluster.id(name), evidence), by="executor")
+
+
+def test_C25_by_default_a_hang_is_told_and_nothing_is_done() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2), hang=Hang(1_800_000)))
+
+    hangs(cluster, "worker-1")
+    cluster.wait(86_400_000)
+
+    assert cluster.newest("worker-1").phase == "Running"
+    assert "worker-1 attempt 1 seems to hang: no progress" in cluster.told("TrainerHung")
+    assert condition(cluster).status
+    assert condition(cluster).message == "worker-1: no progress for 30 min"
+    hangs(cluster, "worker-1", "")
+    assert not condition(cluster).status
+    assert "makes progress again" in cluster.told("TrainerWentOn")
+    cluster.check_replay()
+
+
+def condition(cluster: Cluster) -> Condition:
+    document = job_document(cluster.job, cluster.world, at_ms=cluster.now_ms)
+    return next(one for one in document.status.conditions if one.type == "Hanging")
+
+
+def test_C26_a_rule_that_restarts_stops_the_trainer_and_charges_the_application() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2), hang=Hang(1_800_000, "restart")))
+
+    hangs(cluster, "worker-1")
+
+    stop = cluster.newest("worker-1").stop
+    assert stop is not None
+    assert (str(stop.reason), stop.text) == ("hung", "no progress for 30 min")
+    assert cluster.newest("worker-0").phase == "Running"
+    cluster.stop_all()
+    assert [str(one.budget) for one in cluster.role().charges] == ["application"]
+    cluster.wait(20_000)
+    cluster.bring_up()
+    assert cluster.newest("worker-1").number == 2
+    assert not cluster.newest("worker-1").hang
+    assert not condition(cluster).status
+    cluster.check_replay()
+
+
+def test_C26_a_collective_that_hangs_is_one_failure() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 4, unit="role"), hang=Hang(1_800_000, "restart")))
+
+    cluster.say(*(ev.TrainerHung(cluster.id(f"worker-{index}"), "stuck") for index in range(4)))
+    cluster.stop_all()
+
+    assert len(cluster.role().charges) == 1
+    assert cluster.job.generation == 2
+    cluster.wait(20_000)
+    cluster.bring_up()
+    assert cluster.phase == "Running"
+
+
+def test_C24_a_hang_of_an_attempt_that_is_over_stops_nobody() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(), hang=Hang(1_800_000, "restart")))
+    old = cluster.id("worker-0")
+    cluster.exit("worker-0", code=1)
+    cluster.wait(20_000)
+    cluster.bring_up()
+
+    reason = cluster.say(ev.TrainerHung(old, "stuck for 30 min"), by="executor")
+
+    assert reason
+    assert cluster.newest("worker-0").phase == "Running"
+    assert not cluster.newest("worker-0").hang
+
+
+def test_C10_a_trainer_that_hangs_each_time_uses_up_its_budget() -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role(), hang=Hang(60_000, "restart")))
+
+    while not cluster.job.is_final:
+        cluster.bring_up()
+        hangs(cluster, "worker-0")
+        cluster.stop_all()
+        cluster.wait(400_000)
+
+    assert cluster.replica("worker-0").last_number == 4
+    assert cluster.job.verdict is not None
+    assert "stopped: hung" in cluster.job.verdict.message
