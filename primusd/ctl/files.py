@@ -146,6 +146,9 @@ def plan(call: Call, file: str, sets: tuple[str, ...], name: str) -> None:
 def _print_plan(printer: Printer, job: JobFile, document: Json) -> None:
     spec = job.parsed.spec
     printer.line(f"{'job:':<10}{spec.namespace}/{spec.name}")
+    start = document.get("start")
+    for number, rule in enumerate(start if isinstance(start, list) else ()):
+        printer.line(f"{'starts:' if number == 0 else '':<10}{rule}")
     printer.line(f"{'success:':<10}{text(document, 'success')}")
     failure = document.get("failure")
     for number, rule in enumerate(failure if isinstance(failure, list) else ()):
