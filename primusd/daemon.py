@@ -19,6 +19,7 @@ from primusd.api.blob_room import BLOB_ROOM
 from primusd.api.log_copies import copies_folder
 from primusd.clock import SystemClock
 from primusd.config import Loaded
+from primusd.declaring import declarations
 from primusd.engine import Engine, EngineSettings
 from primusd.errors import (
     ConfigError,
@@ -37,7 +38,7 @@ from primusd.local_node import keep_node, local_node_pid, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
 from primusd.node.retention import keep_within
 from primusd.parts import Parts, build_parts, is_healthy
-from primusd.records import Event
+from primusd.records import ADMISSION, Event, Proposal
 from primusd.refill import refilled
 from primusd.sampling import sample
 from primusd.startup import (
@@ -215,6 +216,7 @@ class Daemon:
         """Recover, ask the launchers, keep the plans, and only then answer anybody."""
         await group.start(parts.engine.run)
         await group.start(parts.effects.run)
+        await self._declare_queues(parts.engine)
         for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
             group.start_soon(background)
         group.start_soon(sample, parts.engine)
@@ -230,6 +232,11 @@ class Daemon:
         systemd.notify_ready(f"leads, term {parts.engine.term}")
         if (every_ms := systemd.watchdog_every_ms()) is not None:
             group.start_soon(_ping_watchdog, parts.engine, every_ms)
+
+    async def _declare_queues(self, engine: Engine) -> None:
+        """Let the queues be as the configuration has them, but for those that a person set up."""
+        events = declarations(self._loaded.config, engine.world)
+        await engine.propose_all([Proposal(ADMISSION, event, "config") for event in events])
 
     async def _refill(self, parts: Parts, journal: Journal) -> None:
         """Let watches go on from before our start, as far as the entries of late reach."""
@@ -287,7 +294,7 @@ class Daemon:
             async for number in received:
                 match number:
                     case signal.SIGHUP:
-                        self._reload()
+                        self._reload(parts.engine)
                     case signal.SIGUSR1:
                         self._dump(parts.engine)
                     case _ if self._told_to_stop.is_set():
@@ -295,7 +302,7 @@ class Daemon:
                     case _:
                         self._told_to_stop.set()
 
-    def _reload(self) -> None:
+    def _reload(self, engine: Engine) -> None:
         """Read the configuration again and take over what can change while we run."""
         systemd.notify("RELOADING=1")
         try:
@@ -308,6 +315,8 @@ class Daemon:
             log.error("config.refused", text=error.message)  # noqa: TRY400 - a person's mistake.
         else:
             self._loaded, self._access = loaded, access
+            for event in declarations(loaded.config, engine.world):
+                engine.tell(ADMISSION, event, by="config")
             logs.configure(loaded.config.logs.level, loaded.config.logs.format, stream=sys.stderr)
             log.info("config.reloaded", taken=found.live, after_restart=found.after_restart)
         systemd.notify("READY=1")

@@ -138,6 +138,12 @@ class PhaseConflictError(ConflictError):
         self.event = event
 
 
+class QueueClosedError(ConflictError):
+    """The queue takes no new jobs."""
+
+    code = "QueueClosed"
+
+
 class ImmutableFieldError(ConflictError):
     """A field of the spec that cannot change while the job lives."""
 

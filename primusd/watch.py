@@ -16,8 +16,10 @@ from primusd.clock import Clock
 from primusd.core import World
 from primusd.engine import Anew, Engine
 from primusd.errors import ResourceVersionTooOldError
+from primusd.job.admission_model import Admission
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, RoleState
+from primusd.job.queues import names_of
 from primusd.records import ADMISSION, job_of
 from primusd.subscription import CutOffError, Published
 
@@ -30,6 +32,7 @@ CHANGES_WAITING_MAX = 50_000
 
 ADDED, MODIFIED, DELETED, BOOKMARK = "ADDED", "MODIFIED", "DELETED", "BOOKMARK"
 JOB, REPLICA, EVENT, STREAM, NODE = "Job", "Replica", "Event", "Stream", "Node"
+QUEUE = "Queue"
 
 Document = Struct
 
@@ -38,7 +41,7 @@ class Render(Protocol):
     """Makes the document of an object.
 
     The key of a `Job` is its uid, of a `Replica` `<uid>/worker-3`, of an `Event`
-    `<uid>/<revision>.<position>`, of a `Stream` `<uid>/<stream>`, of a `Node` its name.
+    `<uid>/<revision>.<position>`, of a `Stream` `<uid>/<stream>`, of a `Node` or `Queue` its name.
     """
 
     def __call__(self, kind: str, key: str, world: World) -> Document | None:
@@ -310,6 +313,7 @@ def _merged(before: Change, change: Change) -> Change | None:
 def objects_of(world: World) -> Iterator[tuple[str, str]]:
     """Yield kind and key of every object there is."""
     yield from ((NODE, name) for name in world.admission.nodes)
+    yield from ((QUEUE, name) for name in names_of(world.admission))
     for uid, job in world.jobs.items():
         yield JOB, uid
         for role in job.roles.values():
@@ -341,6 +345,7 @@ def _changed(published: Published) -> Iterator[tuple[str, str, bool, bool]]:
             for name in old.keys() | new.keys():
                 if old.get(name) is not new.get(name):
                     yield NODE, name, name in old, name in new
+            yield from _changed_queues(before.admission, after.admission)
             continue
         uid = job_of(machine)
         if machine != uid:
@@ -350,6 +355,16 @@ def _changed(published: Published) -> Iterator[tuple[str, str, bool, bool]]:
         if uid not in told:
             told.add(uid)
             yield JOB, uid, uid in before.jobs, uid in after.jobs
+
+
+def _changed_queues(before: Admission, after: Admission) -> Iterator[tuple[str, str, bool, bool]]:
+    """Yield the queues that were set up otherwise; `default` is there without being set up."""
+    old, new = before.queues, after.queues
+    if old is new:
+        return
+    for name in old.keys() | new.keys():
+        if old.get(name) is not new.get(name):
+            yield QUEUE, name, name in names_of(before), name in names_of(after)
 
 
 def _changed_parts(

@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec import UNSET, Struct
 
 from primusd.api.acting import Act, check_job_version, job_now, propose_together, scaled
+from primusd.api.after import waited_for
 from primusd.api.asking import (
     answer,
     caller_of,
@@ -65,8 +66,9 @@ async def create(request: web.Request) -> web.Response:
     if known is not None:
         return answer(document_of(context, known))
     check_submit(context, parsed, waits_for_nodes=flag(request, "waitForNodes"))
+    after = waited_for(context.engine.world, parsed.spec)
     uid = make_uid(context.clock.wall_ms(), secrets.randbits(32))
-    event = JobSubmitted(uid, parsed.spec, parsed.origins, caller_of(request), key, digest)
+    event = JobSubmitted(uid, parsed.spec, parsed.origins, caller_of(request), key, digest, after)
     if is_dry_run:
         return answer(plan_document(context, parsed))
     return await _submit(context, event, caller_of(request), namespace)

@@ -9,12 +9,19 @@ from primusd.api import (
     jobs,
     logs,
     nodes_api,
+    queues_api,
     replaying,
     replicas,
     stacks,
 )
 from primusd.api.openapi import Route
-from primusd.views import cluster_documents, documents, explanation_documents, feed_documents
+from primusd.views import (
+    cluster_documents,
+    documents,
+    explanation_documents,
+    feed_documents,
+    queue_documents,
+)
 
 API = "/api/v1"
 NAME = r"{name:[^/:{}]+}"
@@ -119,14 +126,24 @@ _CLUSTER = (
     Route("GET", "/webapps/primus/status.json", cluster.original_status,
           "A job's status in the original's shape.", query=("job",)),
 )  # fmt: skip
+_QUEUES = (
+    Route("GET", f"{API}/queues", queues_api.list_queues, "List or watch queues.",
+          queue_documents.QueueList, query=WATCHING),
+    Route("GET", f"{API}/queues/{NAME}", queues_api.get_queue, "Show a queue and who waits in it.",
+          queue_documents.Queue),
+    Route("POST", f"{API}/queues/{NAME}:set", queues_api.set_queue, "Set up a queue.",
+          queue_documents.Queue, queues_api.SetBody),
+    Route("POST", f"{API}/queues/{NAME}:reset", queues_api.reset_queue,
+          "Forget what was set: as the configuration file has it.", queue_documents.Queue),
+    Route("POST", f"{API}/queues/{NAME}:move", queues_api.move, "Move a job that waits.",
+          documents.Job, queues_api.MoveBody),
+)  # fmt: skip
 LATER_PATHS = (
     ("POST", f"{ONE}/data/{STREAM}:skip", "skipping a task"),
     ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
     ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),
     ("POST", f"{ONE}/data/{STREAM}/savepoints", "making a savepoint"),
     ("POST", f"{API}/nodes/{NAME}:drain", "draining a node"),
-    ("GET", f"{API}/queues", "listing queues"),
-    ("POST", f"{API}/queues/{NAME}:move", "moving a job in its queue"),
     ("GET", f"{API}/history", "the history of ended jobs"),
 )
 """Paths that answer 422 NotYet with a sentence; the table shrinks with each issue."""
@@ -135,6 +152,7 @@ ROUTES = (
     *_JOBS,
     *_DATA,
     *_NODES,
+    *_QUEUES,
     *_CLUSTER,
     *(
         Route(method, path, jobs.not_yet(what), f"Not yet: {what}.")

@@ -6,13 +6,22 @@ from pathlib import Path
 from aiohttp import web
 
 from primusd.api.context import Context
-from primusd.errors import NotYetError, Problem, SpecError, TooManyRequestsError
+from primusd.errors import (
+    NotYetError,
+    Problem,
+    QueueClosedError,
+    SpecError,
+    TooManyRequestsError,
+)
 from primusd.job import fitting
 from primusd.job.admission_events import RoleDemand
 from primusd.job.ids import Span
-from primusd.job.phases import DemandPhase
+from primusd.job.queues import names_of, over_quota, queue_named
 from primusd.job.spec import JobSpec, ShippedSpec
+from primusd.job.usage import NOTHING, book_of
+from primusd.job.waits import amount_words, shown_amount
 from primusd.jobfile import ParseContext, Parsed, parse
+from primusd.jobfile.section import nearest
 from primusd.views.blobs import blob_path
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
@@ -70,14 +79,15 @@ def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> 
             f"{live} jobs live already, limits.jobs_live is {config.limits.jobs_live}",
             hint="wait until some have ended",
         )
-    demands = context.engine.world.admission.demands.values()
-    waiting = sum(demand.phase is DemandPhase.WAITING for demand in demands)
+    waiting = len(book_of(context.engine.world.admission.demands).waiting)
     if waiting >= config.limits.queue:
         raise TooManyRequestsError(
             f"{waiting} jobs wait already, limits.queue is {config.limits.queue}",
             hint="wait until some have begun",
         )
+    _check_queue_open(context, spec)
     problems = [
+        *_unknown_queue(context, spec),
         *_too_many_replicas(spec, config.limits.replicas_per_job),
         *_missing_files(spec.files, context.blobs),
     ]
@@ -86,6 +96,21 @@ def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> 
     if problems:
         message = "; ".join(problem.sentence() for problem in problems[:3])
         raise SpecError(message, errors=tuple(problems))
+
+
+def _check_queue_open(context: Context, spec: JobSpec) -> None:
+    queue = queue_named(context.engine.world.admission, spec.queue)
+    if not queue.is_open:
+        raise QueueClosedError(
+            f"queue {spec.queue} is closed: it takes no new jobs",
+            hint=f"primusctl queue set {spec.queue} state=open, or another queue",
+        )
+
+
+def _unknown_queue(context: Context, spec: JobSpec) -> Iterable[Problem]:
+    known = names_of(context.engine.world.admission)
+    if spec.queue not in known:
+        yield Problem("queue", found=spec.queue, allowed=known, hint=nearest(spec.queue, known))
 
 
 def _too_many_replicas(spec: JobSpec, most: int) -> Iterable[Problem]:
@@ -107,6 +132,16 @@ def _never_fits(context: Context, spec: JobSpec) -> Iterable[Problem]:
     sentence = fitting.unfit_sentence(context.engine.world.admission, demands_of(spec))
     if sentence:
         yield Problem("roles", hint=f"{sentence}; --wait-for-nodes queues it all the same")
+    state = context.engine.world.admission
+    queue = queue_named(state, spec.queue)
+    for key, (asked, limit) in over_quota(
+        queue, NOTHING, fitting.total_of(demands_of(spec))
+    ).items():
+        hint = (
+            f"the job asks for {amount_words(key, asked)}, queue {spec.queue} may use "
+            f"{shown_amount(key, limit)} in all; --wait-for-nodes queues it all the same"
+        )
+        yield Problem("roles", hint=hint)
 
 
 def demands_of(spec: JobSpec) -> tuple[RoleDemand, ...]:

@@ -34,7 +34,7 @@ def changes(old: Config, new: Config) -> Changes:
         is_live = any(path[: len(prefix)] == prefix for prefix in _LIVE)
         (live if is_live else after_restart).append(".".join(path))
     if old.queues != new.queues:
-        after_restart.append("queues")
+        live.append("queues")
     return Changes(tuple(live), tuple(after_restart))
 
 

@@ -190,11 +190,9 @@ class Launchers(Struct, frozen=True):
 class Queue(Struct, frozen=True):
     """What the jobs of one queue may use together."""
 
-    quota: Annotated[Mapping[str, int], Quota(), NotYet()] = MappingProxyType({})
+    quota: Annotated[Mapping[str, int], Quota()] = MappingProxyType({})
     """`cpuMilli`, `memoryBytes`, `gpu`; a missing one is unlimited."""
-    preemption: Annotated[str, Choice(("never", "lowerPriority")), NotYet(("lowerPriority",))] = (
-        "never"
-    )
+    preemption: Annotated[str, Choice(("never", "lowerPriority"))] = "never"
 
 
 class Secrets(Struct, frozen=True):

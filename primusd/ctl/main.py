@@ -35,6 +35,7 @@ VERBS = {
     "delete": ("acting", "Forget an ended job."),
     "data": ("feeding", "Show and steer what a job reads."),
     "nodes": ("nodes", "List nodes; add, cordon, uncordon."),
+    "queue": ("queueing", "List queues and who waits; set them up, move jobs in them."),
     "strays": ("nodes", "List processes that this daemon does not know."),
     "stacks": ("acting", "Show what every thread of a trainer is doing."),
     "version": ("about", "Show the versions of client and daemon."),
@@ -44,7 +45,7 @@ VERBS = {
 
 
 LATER = frozenset(
-    {"exec", "queue", "history", "recommend"}
+    {"exec", "history", "recommend"}
     | {"drill", "top", "ui", "token", "leader", "store"}
 )
 
@@ -93,7 +94,7 @@ class LazyVerbs(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
 
-def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one arm per module
+def _commands(module: str) -> Mapping[str, click.Command]:
     """Return the verbs of a module, which is loaded for this."""
     # ruff: noqa: PLC0415 - each costs time that only its own verbs should pay.
     match module:
@@ -121,6 +122,12 @@ def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one a
             from primusd.ctl import files
 
             return files.COMMANDS
+        case _:
+            return _more_commands(module)
+
+
+def _more_commands(module: str) -> Mapping[str, click.Command]:
+    match module:
         case "following":
             from primusd.ctl import following
 
@@ -129,6 +136,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:  # noqa: C901 - one a
             from primusd.ctl import nodes
 
             return nodes.COMMANDS
+        case "queueing":
+            from primusd.ctl import queueing
+
+            return queueing.COMMANDS
         case "reading":
             from primusd.ctl import reading
 

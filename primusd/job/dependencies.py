@@ -43,17 +43,24 @@ def without_ended(state: Admission, event: ev.JobEnded) -> Admission:
 
 
 def refusals(before: Admission, event: ev.JobEnded) -> tuple[Proposed, ...]:
-    """Return what the jobs hear that waited for one that did not succeed."""
+    """Return what the jobs hear that waited for one that did not succeed, however far behind it.
+
+    All of them at once, nearest first: one after the other would be as deep as the row is long.
+    """
     if event.as_phase == SUCCEEDED or not before.after:
         return ()
     how = event.as_phase or "otherwise"
     message = f"{name_of(before, event.job)}, which it waits for, ended {how}"
-    told = JobRefused(REFUSED, message)
-    return tuple(
-        Proposed(job, told)
-        for job, waited_for in before.after.items()
-        if event.job in waited_for and job != event.job
-    )
+    told = {job: message for job, ones in before.after.items() if event.job in ones}
+    row = list(told)
+    while row:
+        failed = row.pop(0)
+        text = f"{name_of(before, failed)}, which it waits for, will not start: {told[failed]}"
+        for job, ones in before.after.items():
+            if failed in ones and job not in told:
+                told[job] = text if told[failed] == message else told[failed]
+                row.append(job)
+    return tuple(Proposed(job, JobRefused(REFUSED, text)) for job, text in told.items())
 
 
 def name_of(state: Admission, job: str) -> str:

@@ -123,7 +123,7 @@ class Round:
     def _first(
         self, demand: Demand, lacking: Amount, short: Mapping[str, tuple[int, int]]
     ) -> Outcome:
-        """Return what becomes of the first that lacks quota or room; it reserves, if it ever fits."""
+        """Return what becomes of the first that lacks quota or room: it reserves."""
         never = unfit_sentence(self.state, demand.roles.values())
         if never:
             return Outcome(Turn.NEVER, lacking, sentence=never)

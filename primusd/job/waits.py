@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.backfill import Start
+from primusd.job.fitting import unfit_sentence
 from primusd.job.lacking import free_by_node, sum_of
 from primusd.job.phases import NodePhase
 from primusd.job.queues import QUOTA_FIELDS, queue_named, used_of
@@ -70,7 +71,11 @@ class Survey:
             here = self._ahead.get(demand.queue, 0)
             self._places[demand.job] = (sum(self._ahead.values()), here)
             self._ahead[demand.queue] = here + 1
-        self._outcomes[demand.job] = self._round.judge(demand)
+        outcome = self._round.judge(demand)
+        if outcome.turn is Turn.BEHIND:
+            never = unfit_sentence(self.state, demand.roles.values())
+            outcome = Outcome(Turn.NEVER, outcome.lacking, sentence=never) if never else outcome
+        self._outcomes[demand.job] = outcome
 
     def ahead(self, job: str) -> int | None:
         """Return how many jobs come before it in its queue; None: it does not wait for a turn."""
@@ -130,7 +135,8 @@ def _for_jobs(survey: Survey, demand: Demand) -> Wait:
 
 def _over_quota(demand: Demand, outcome: Outcome) -> Wait:
     parts = [
-        f"{_amount(key, asked)}, queue {demand.queue} may use {_show(key, limit)} in all"
+        f"{amount_words(key, asked)}, "
+        f"queue {demand.queue} may use {shown_amount(key, limit)} in all"
         for key, (asked, limit) in outcome.quota.items()
     ]
     numbers = {
@@ -149,8 +155,8 @@ def _for_quota(survey: Survey, demand: Demand, outcome: Outcome) -> Wait:
         needed = getattr(outcome.lacking, QUOTA_FIELDS[key])
         taken = getattr(used, QUOTA_FIELDS[key])
         parts.append(
-            f"{_amount(key, needed)}, queue {demand.queue} uses {_show(key, taken)} of "
-            f"{_show(key, limit)}"
+            f"{amount_words(key, needed)}, queue {demand.queue} uses {shown_amount(key, taken)} of "
+            f"{shown_amount(key, limit)}"
         )
         name = _key(key)
         numbers |= {f"{name}Needed": needed, f"{name}Used": taken, f"{name}Limit": limit}
@@ -231,7 +237,9 @@ def _short_of(survey: Survey, lacking: Amount) -> tuple[list[str], dict[str, int
         if needed > there:
             rest = f" ({resting} rest for a while after their last use)" if resting else ""
             kept_back = rest if key == "ports" else ""
-            parts.append(f"{_amount(key, needed)}, {_show(key, max(0, there))} free{kept_back}")
+            parts.append(
+                f"{amount_words(key, needed)}, {shown_amount(key, max(0, there))} free{kept_back}"
+            )
     return parts, numbers
 
 
@@ -245,7 +253,8 @@ def _key(key: str) -> str:
     return "gpus" if key == "gpu" else key
 
 
-def _show(key: str, value: int) -> str:
+def shown_amount(key: str, value: int) -> str:
+    """Return an amount by the key of a quota, or of ports: `2.5`, `3 GiB`."""
     match key:
         case "cpuMilli":
             return f"{value / 1000:g}"
@@ -255,9 +264,9 @@ def _show(key: str, value: int) -> str:
             return str(value)
 
 
-def _amount(key: str, value: int) -> str:
+def amount_words(key: str, value: int) -> str:
     """Return an amount with its unit: `1 GPU`, `2.5 CPUs`, `3 GiB of memory`."""
     words = {"gpu": "GPUs", "cpuMilli": "CPUs", "memoryBytes": "of memory", "ports": "ports"}
     is_one = value == (1000 if key == "cpuMilli" else 1)
     word = words[key].removesuffix("s") if is_one and key != "memoryBytes" else words[key]
-    return f"{_show(key, value)} {word}"
+    return f"{shown_amount(key, value)} {word}"

@@ -8,11 +8,13 @@ from primusd.core import World
 from primusd.job.admission_model import Admission
 from primusd.job.ids import parse_replica
 from primusd.job.model import Job, find_replica
+from primusd.job.queues import names_of
 from primusd.views.events import event_document
 from primusd.views.jobs import job_document
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.views.nodes import node_document
 from primusd.views.queue import queue_of
+from primusd.views.queues import queue_document
 from primusd.views.replicas import replica_document
 from primusd.views.streams import stream_document
 
@@ -21,7 +23,7 @@ class Renderer:
     """Makes the document of an object by its kind and key.
 
     `Job` by uid, `Replica` by `<uid>/worker-3`, `Event` by `<uid>/<revision>.<position>`, `Stream`
-    by `<uid>/<stream>`, `Node` by name.
+    by `<uid>/<stream>`, `Node` and `Queue` by name.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Renderer:
             case "Node":
                 node = world.admission.nodes.get(key)
                 return None if node is None else node_document(node, world, self._live())
+            case "Queue":
+                return queue_document(key, world) if key in names_of(world.admission) else None
             case "Stream":
                 stream = world.streams.get(key)
                 if stream is None:

@@ -261,8 +261,6 @@ def test_the_usual_file_is_found_and_a_folder_in_its_place_is_told(tmp_path: Pat
         ("", {"store": "etcd://h1:2379,h2:2379"}, "store.kind"),
         ('[launchers]\nenabled = ["local", "kubernetes"]\n', {}, "launchers.enabled"),
         ('[blobs]\nurl = "s3://bucket"\n', {}, "blobs.url"),
-        ("[queues.default]\nquota = {gpu = 8}\n", {}, "queues.default.quota"),
-        ('[queues.a]\npreemption = "lowerPriority"\n', {}, "queues.a.preemption"),
     ],
 )
 def test_what_this_build_does_not_have_is_refused_by_name(
@@ -365,7 +363,7 @@ def test_reload_parts_what_takes_effect_from_what_waits_for_a_restart(tmp_path: 
     new = loaded(tmp_path, text).config
 
     assert changes(old, new) == Changes(
-        live=("logs.level", "limits.queue"), after_restart=("logs.attempt_files", "queues")
+        live=("logs.level", "limits.queue", "queues"), after_restart=("logs.attempt_files",)
     )
 
 
