@@ -137,7 +137,10 @@ def test_C12_code_137_that_nobody_asked_for_is_a_crash(shared: Any) -> None:
 
     assert status["phase"] == "Failed"
     assert outcomes(shared, "c12")["worker-0"][0]["cause"] == "Crashed"
-    assert {"oom_kills 0", "no stop was asked"} <= set(status["firstCause"]["evidence"])
+    evidence = set(status["firstCause"]["evidence"])
+    assert "no stop was asked" in evidence
+    # The second where no memory group can be had, as in most containers.
+    assert evidence & {"oom_kills 0", "nobody counts oom_kills here"}
 
 
 def test_C13_one_death_of_a_role_is_charged_once_and_named(shared: Any) -> None:
