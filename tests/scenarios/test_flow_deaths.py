@@ -10,12 +10,15 @@ import anyio
 import pytest
 from msgspec import Struct
 
+from primusd.core import World
 from primusd.engine import Engine
 from primusd.job import events as ev
+from primusd.job.admission_events import QueueSet
 from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
-from primusd.job.spec import JobSpec, Restart, RoleSpec
+from primusd.job.spec import JobSpec, Resources, Restart, RoleSpec
+from primusd.records import ADMISSION
 from primusd.testing import Act, CrashError, FakeLauncher
 from tests.scenarios.daemon_lives import UID, Cluster, attempts_of, small_job
 
@@ -26,14 +29,25 @@ class Step(Struct, frozen=True):
     """What a person does, and does again until it is seen to have come about."""
 
     when: Callable[[Job], bool]
-    event: ev.JobEvent
+    event: ev.JobEvent | QueueSet
     times: int = 1
     """How often the timeline tells of such an event once it has come about."""
 
-    def is_done(self, job: Job) -> bool:
+    @property
+    def machine(self) -> str:
+        """Of the event."""
+        if isinstance(self.event, QueueSet):
+            return ADMISSION
+        return RIVAL_UID if isinstance(self.event, ev.JobSubmitted) else UID
+
+    def is_done(self, world: World) -> bool:
         """Return whether the daemon has it for sure."""
+        if isinstance(self.event, QueueSet):
+            return self.event.queue in world.admission.queues
+        if isinstance(self.event, ev.JobSubmitted):
+            return RIVAL_UID in world.jobs
         name = type(self.event).__name__
-        return sum(moment.reason == name for moment in job.timeline) >= self.times
+        return sum(one.reason == name for one in world.jobs[UID].timeline) >= self.times
 
 
 class Flow(Struct, frozen=True):
@@ -86,6 +100,9 @@ RUNS = is_in(JobPhase.RUNNING)
 WORKERS = small_job(RoleSpec("worker", 4, 1, "run"))
 SMALLER = Step(RUNS, ev.RoleScaled("worker", 2))
 SUSPENSION = Step(RUNS, ev.SuspendRequested())
+RIVAL_UID = "06f3k2m9q1x7abce"
+LARGE = Resources(cpu_milli=20_000)
+RIVAL = small_job(RoleSpec("worker", 3, 3, "run", resources=LARGE), name="rival", priority=90)
 FLOWS = {
     "gang start": Flow(small_job(policy="gang"), runs_5_s),
     "role restart": Flow(
@@ -112,6 +129,16 @@ FLOWS = {
         small_job(),
         second_life_ends,
         (SUSPENSION, Step(is_in(JobPhase.SUSPENDED), ev.ResumeRequested())),
+    ),
+    "preemption": Flow(
+        small_job(RoleSpec("worker", 2, 2, "run", resources=LARGE)),
+        lambda attempt: Act(
+            run_ms=5_000, lives_for_ever=(attempt.job, attempt.attempt) == (UID, 1)
+        ),
+        (
+            Step(RUNS, QueueSet("default", preemption="lowerPriority")),
+            Step(RUNS, ev.JobSubmitted(RIVAL_UID, RIVAL, {}, "test", key="r", spec_digest="r")),
+        ),
     ),
     "restart": Flow(
         small_job(),
@@ -154,11 +181,13 @@ async def live(cluster: Cluster, flow: Flow, *, dies_at: int = 0, after: bool = 
             for step in flow.steps:
                 await _do(cluster, engine, step)
             await cluster.time.run_until(
-                lambda: engine.world.jobs[UID].is_final and not cluster.launcher.alive()
+                lambda: (
+                    not cluster.launcher.alive()
+                    and all(job.is_final for job in engine.world.jobs.values())
+                )
             )
             cluster.job = engine.world.jobs[UID]
             assert not engine.world.admission.demands, "a slot is still held"
-            await cluster.time.run_for(3_600_000)
     except* CrashError:
         has_died = True
     return has_died
@@ -166,12 +195,11 @@ async def live(cluster: Cluster, flow: Flow, *, dies_at: int = 0, after: bool = 
 
 async def _do(cluster: Cluster, engine: Engine, step: Step) -> None:
     def is_due() -> bool:
-        job = engine.world.jobs[UID]
-        return step.is_done(job) or step.when(job)
+        return step.is_done(engine.world) or step.when(engine.world.jobs[UID])
 
     await cluster.time.run_until(is_due)
-    if not step.is_done(engine.world.jobs[UID]):
-        await engine.propose(UID, step.event, by="test")
+    if not step.is_done(engine.world):
+        await engine.propose(step.machine, step.event, by="test")
 
 
 def make_cluster(flow: Flow) -> tuple[Cluster, OneProcess]:
