@@ -24,6 +24,7 @@ EVENTS: frozenset[str] = frozenset(
         "config.refused",
         "config.reloaded",
         "daemon.dumped",
+        "drill.injected",
         "engine.fact_dropped",
         "engine.follower_raised",
         "engine.led",

@@ -149,6 +149,7 @@ def _context(
         ca=lambda: ca_of(config()),
         live=shown,
         ask=executors.ask,
+        is_connected=lambda attempt: attempt in executors.connected,
         is_healthy=lambda: is_healthy(engine),
     )
 

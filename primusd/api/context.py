@@ -77,6 +77,8 @@ class Context(Struct, frozen=True):
     """What the edges know and the journal does not."""
     ask: AskExecutor = ask_nobody
     """Asks a live executor."""
+    is_connected: Callable[[AttemptId], bool] = lambda _attempt: True
+    """Whether an executor could be asked now."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
     pid: int = os.getpid()

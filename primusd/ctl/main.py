@@ -38,6 +38,7 @@ VERBS = {
     "queue": ("queueing", "List queues and who waits; set them up, move jobs in them."),
     "strays": ("nodes", "List processes that this daemon does not know."),
     "stacks": ("acting", "Show what every thread of a trainer is doing."),
+    "drill": ("drilling", "Bring a fault about, to see whether a trainer resumes."),
     "version": ("about", "Show the versions of client and daemon."),
     "doctor": ("about", "Check what a daemon and its jobs need."),
     "completion": ("about", "Print the completion script for a shell."),
@@ -46,7 +47,7 @@ VERBS = {
 
 LATER = frozenset(
     {"exec", "history", "recommend"}
-    | {"drill", "top", "ui", "token", "leader", "store"}
+    | {"top", "ui", "token", "leader", "store"}
 )
 
 
@@ -110,6 +111,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:
             from primusd.ctl import describing
 
             return describing.COMMANDS
+        case "drilling":
+            from primusd.ctl import drilling
+
+            return drilling.COMMANDS
         case "explaining":
             from primusd.ctl import explaining
 

@@ -11,6 +11,8 @@ from primusd.job.ids import AttemptId
 VERSION = 1
 SPEAKS = (1, 1)
 MESSAGE_BYTES_MAX = 1 << 20
+PAUSE_MS_MAX = 3_600_000
+"""A drill stops a trainer for no longer."""
 
 
 class Bootstrap(Struct, frozen=True):
@@ -295,9 +297,10 @@ class Ask(Struct, frozen=True, array_like=True):
     id: int
     """Repeated until an Answer has it."""
     kind: str
-    """"stacks" | "logs"."""
+    """"stacks" | "logs"; of a drill: "kill" | "pause" | "die"."""
     path: str = ""
-    """`stdout` or `stderr`, `stdout.index` or `stderr.index`, `executor`."""
+    """`stdout` or `stderr`, `stdout.index` or `stderr.index`, `executor`; of "pause": for how many
+    ms."""
     offset: int = 0
     """Of the first byte wanted, counted from the attempt's start; negative: from the end."""
     byte_count: int = 0

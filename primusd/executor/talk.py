@@ -10,11 +10,13 @@ from primusd import __version__
 from primusd.datafeed.server import boot_clock
 from primusd.executor import machine
 from primusd.executor.connection import Connection, UnreachableError
+from primusd.executor.drilling import FAULTS, Drill
 from primusd.executor.life import Life
 from primusd.executor.processes import boot_id
 from primusd.executor.protocol import (
     SPEAKS,
     Answer,
+    Ask,
     Hello,
     Orders,
     Refused,
@@ -44,10 +46,12 @@ class _Talk:
         self._feed_changed = False
         self._lost = ""
         self._boot_id = boot_id()
+        self._drill: Drill | None = None
 
     async def run(self) -> None:
         life = self._life
         async with anyio.create_task_group() as tasks:
+            self._drill = Drill(life.pids, tasks)
             tasks.start_soon(self._follow_feed)
             while True:
                 while (dial_ms := life.state.link.dial_ms) > life.now_ms():
@@ -135,8 +139,13 @@ class _Talk:
         self._answers = {id_: one for id_, one in self._answers.items() if id_ in wanted}
         for ask in orders.asks:
             if ask.id not in self._answers:
-                found = answer(ask, life.directory.path, life.state, life.pids)
-                self._answers[ask.id] = found
+                self._answers[ask.id] = self._answer(ask)
+
+    def _answer(self, ask: Ask) -> Answer:
+        life = self._life
+        if ask.kind in FAULTS and self._drill is not None:
+            return self._drill.inject(ask)
+        return answer(ask, life.directory.path, life.state, life.pids)
 
     async def _report(self, connection: Connection) -> None:
         """Send a report whenever one is due, and give the connection up when none is answered."""

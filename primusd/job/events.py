@@ -121,6 +121,17 @@ class VerdictRequested(JobMachineEvent, frozen=True):
     reason: str
 
 
+class DrillRequested(JobMachineEvent, frozen=True):
+    """A person asks for a fault on purpose; `preempt` is carried out here, others by an edge."""
+
+    fault: str
+    """`kill`, `pause`, `preempt` or `loseNode`."""
+    spans: tuple[Span, ...] = ()
+    """The replicas that it meets; none: the whole job."""
+    text: str = ""
+    """What is done to them, as people read it."""
+
+
 class ForgetRequested(JobMachineEvent, frozen=True):
     """The record of a final job may go; a tombstone stays."""
 
@@ -140,6 +151,8 @@ class Place(Struct, frozen=True, array_like=True):
     count: int
     first_port: int
     """0: the role has no ports."""
+    memory_bytes: int = 0
+    """Of each; 0: as the role asks."""
 
 
 class JobAdmitted(JobMachineEvent, frozen=True):
@@ -151,8 +164,6 @@ class JobAdmitted(JobMachineEvent, frozen=True):
     withdrawn: tuple[Span, ...] = ()
     """Replicas whose slot went with its node while nothing of them ran there."""
 
-    memory_bytes: int = 0
-    """Of each; 0: as the role asks."""
 
 class JobRefused(JobMachineEvent, frozen=True):
     """Admission will never admit the job."""
@@ -397,6 +408,7 @@ JobOnlyEvent = (
     | RoleScaled
     | SpecPatched
     | VerdictRequested
+    | DrillRequested
     | ForgetRequested
     | JobAdmitted
     | JobRefused

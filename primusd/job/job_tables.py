@@ -1,6 +1,6 @@
 """The transition tables of attempts, replicas and jobs: docs/state-machines.md §4 to §6.
 
-Notes: (1) to (8) of table 6 stand below the table there, and in the docstrings of the functions
+Notes: (1) to (9) of table 6 stand below the table there, and in the docstrings of the functions
 that apply the events. Columns `final` are Succeeded, Failed and Cancelled.
 """
 
@@ -51,6 +51,7 @@ RestartRequested   | · n       | = (4)                | = (4)                | 
 RoleScaled         | =         | =                    | =                    | !            | = (5)    | =         | !
 SpecPatched        | =         | =                    | =                    | =            | =        | =         | !
 VerdictRequested   | Stopping  | Stopping             | Stopping             | Stopping     | = (6)    | Stopping  | !
+DrillRequested     | !         | !                    | Running or Stopping (9) | !            | !        | !         | !
 ForgetRequested    | !         | !                    | !                    | !            | !        | !         | = (7)
 JobAdmitted        | Starting  | =                    | =                    | · w          | · w      | · w       | · w
 JobRefused         | =         | · w                  | · w                  | · w          | · w      | =         | · w

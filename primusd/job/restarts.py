@@ -137,6 +137,8 @@ def _decisions(job: Job) -> Iterator[Why]:
     """Yield what made whole roles or the job begin anew, as the timeline has it."""
     for moment in job.timeline:
         reason = _DECISIONS.get(moment.reason)
+        if moment.details.get("fault") == "preempt":
+            reason = "Evicted"
         if reason is not None:
             numbers = {key: one for key, one in moment.details.items() if isinstance(one, int)}
             yield Why(

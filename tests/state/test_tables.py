@@ -245,6 +245,7 @@ JOB_EVENTS: dict[str, tuple[ev.JobEvent, ...]] = {
     "RoleScaled": (ev.RoleScaled("worker", 2),),
     "SpecPatched": (ev.SpecPatched(spec(priority=60), {}),),
     "VerdictRequested": (ev.VerdictRequested("Succeeded", "good enough"),),
+    "DrillRequested": (ev.DrillRequested("kill"), ev.DrillRequested("preempt")),
     "ForgetRequested": (ev.ForgetRequested(),),
     "JobAdmitted": (ev.JobAdmitted((ev.Place("n1", "worker", 0, 1, 20_000),), 1),),
     "JobRefused": (ev.JobRefused("DependencyFailed", "prepare failed"),),
@@ -413,6 +414,14 @@ def test_note_4_named_replicas_are_stopped_and_all_of_them_restart_the_job() -> 
     # One of one is all.
     assert isinstance(machine.settle(lone, 2_000), ev.StopDecided | ev.JobRestarted)
     assert lone.is_restart_whole
+
+
+def test_note_9_a_drilled_preemption_leads_back_into_the_queue_with_its_age() -> None:
+    after = machine.apply(job_in(JobPhase.RUNNING), ev.DrillRequested("preempt"), AT)
+
+    assert isinstance(after, Job)
+    assert (after.phase, after.then, after.stop_reason) == ("Stopping", "Queued", "preempted")
+    assert after.aged_ms == after.queued_ms
 
 
 def test_note_6_names_who_decided() -> None:

@@ -1,0 +1,153 @@
+"""F21: faults on purpose at real trainers, and what the drill says of their recovery."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAINER = """
+import os, sys, time
+from pathlib import Path
+
+import primus
+from primus.trainer import _say
+
+folder, resumes = Path(sys.argv[1]), sys.argv[2] == "resumes"
+saved = folder / os.environ["PRIMUS_REPLICA"]
+step = int(saved.read_text()) if resumes and saved.exists() else 0
+while not (folder / "go").exists():
+    step += 1
+    time.sleep(0.01)
+    primus.report(step=step)
+    if step % 50 == 0:
+        saved.write_text(str(step))
+        _say({"op": "checkpoint", "path": str(saved), "step": step})
+"""
+
+
+def submit(head: Any, name: str, word: str, rest: str = "", role: str = "") -> Path:
+    """Submit a job of trainers that make steps until a file is there; return its folder."""
+    folder: Path = head.folder / name
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAINER)
+    command = json.dumps([sys.executable, str(folder / "train.py"), str(folder), word])
+    head.submit(
+        f"apiVersion: primus/v1\nname: {name}\n{rest}\nroles:\n"
+        f"  worker: {{replicas: 2, command: {command}, restart: {{delay: 100ms}}{role}}}\n"
+    )
+    head.until("both run and one wrote a checkpoint", lambda: has_checkpoint(head, name))
+    return folder
+
+
+def has_checkpoint(head: Any, name: str) -> bool:
+    reasons = {one["reason"] for one in events(head, name)}
+    steps = [
+        one.get("progress", {}).get("step", 0)
+        for one in head.document("get", name, "--replicas")["items"]
+    ]
+    return "CheckpointNoted" in reasons and min(steps) > 50
+
+
+def events(head: Any, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = head.document("events", name)["items"]
+    return found
+
+
+def drilled(head: Any, name: str, *words: str, code: int = 0) -> dict[str, Any]:
+    """Run a drill and return its report."""
+    done = head.ctl("drill", name, *words, "--timeout", "30s", "-o", "json", allowed=(code,))
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_F21_a_trainer_that_resumes_is_told_from_one_that_starts_over(head: Any) -> None:
+    head.start()
+    good, bad = submit(head, "good", "resumes"), submit(head, "bad", "forgets")
+
+    resumed = drilled(head, "good", "--kill", "worker:1", "--after", "100ms")
+    forgot = drilled(head, "bad", "--kill", "worker:1", code=1)
+
+    assert resumed["verdict"] == "Resumed"
+    assert resumed["firstStep"] >= resumed["checkpointStep"] > 0
+    assert 0 <= resumed["outMs"] <= resumed["lostMs"] < 30_000
+    assert resumed["stepsAgain"] <= 150
+    assert (forgot["verdict"], forgot["replicas"]) == ("StartedOver", ["worker-1"])
+    assert forgot["stepsAgain"] > 0
+    assert head.attempts("good") == head.attempts("bad") == {"worker-0": 1, "worker-1": 2}
+    (event,) = [one for one in events(head, "good") if one["reason"] == "DrillRequested"]
+    assert event["by"].startswith("uid:")
+    assert event["message"] == "a drill was asked for: SIGKILL to worker-1"
+    explained = head.document("explain", "good")["items"]
+    assert ("Crashed", "worker-1") in {(one["reason"], one.get("subject")) for one in explained}
+    for folder in (good, bad):
+        (folder / "go").touch()
+    assert head.ended("good")["phase"] == "Succeeded"
+    refused = head.ctl("drill", "good", "--kill", "worker:0", allowed=(4,))
+    assert "DrillRequested has no place there" in refused.stderr
+
+
+def test_F21_a_pause_and_a_preemption_are_outlived(head: Any) -> None:
+    head.start()
+    submit(head, "pauses", "resumes")
+
+    paused = drilled(head, "pauses", "--pause", "worker:0", "--for", "1500ms")
+    attempts = head.attempts("pauses")
+    preempted = drilled(head, "pauses", "--preempt")
+
+    assert (paused["verdict"], paused["restarted"]) == ("Recovered", False)
+    assert paused["outMs"] >= 1_000
+    assert attempts == {"worker-0": 1, "worker-1": 1}
+    assert (preempted["verdict"], preempted["restarted"]) == ("Resumed", True)
+    assert head.attempts("pauses") == {"worker-0": 2, "worker-1": 2}
+    outcomes = [
+        one["attempts"][0]["outcome"]["stopReason"]
+        for one in head.document("get", "pauses", "--replicas")["items"]
+    ]
+    assert outcomes == ["preempted", "preempted"]
+    reasons = {one["reason"] for one in head.document("explain", "pauses")["items"]}
+    assert "Evicted" in reasons
+
+
+def test_F21_a_lost_node_needs_a_yes_and_costs_infrastructure_only(head: Any) -> None:
+    head.start()
+    submit(head, "loses", "resumes")
+
+    refused = head.ctl("drill", "loses", "--lose-node", allowed=(2,))
+    lost = drilled(head, "loses", "--lose-node", "--yes")
+
+    assert "--yes if it is meant" in refused.stderr
+    assert lost["verdict"] == "Resumed"
+    assert sorted(lost["replicas"]) == ["worker-0", "worker-1"]
+    items = head.document("get", "loses", "--replicas")["items"]
+    assert {one["attempts"][0]["outcome"]["cause"] for one in items} == {"Lost"}
+    budgets = head.document("get", "loses")["status"]["budgets"]
+    assert budgets["application"]["used"] == 0
+    assert budgets["infrastructure"]["used"] > 0
+
+
+def test_F21_a_job_that_does_not_come_back_in_time_is_said_so(head: Any) -> None:
+    head.start()
+    submit(head, "slow", "resumes", role=", stop: {grace: 1s}", rest="budgets: {application: 0}")
+
+    failed = drilled(head, "slow", "--kill", "worker:0", code=10)
+
+    assert failed["verdict"] == "JobEnded"
+    assert head.ended("slow")["verdict"]["reason"] == "Crashed"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "say one of --kill, --preempt, --pause, --lose-node"),
+        (("--kill", "worker:1", "--preempt"), "say one of"),
+        (("--kill", "worker:x"), "'worker:x' is no replica"),
+    ],
+)
+def test_a_drill_that_says_nothing_clear_is_refused(
+    shared: Any, words: tuple[str, ...], says: str
+) -> None:
+    done = shared.ctl("drill", "nobody", *words, allowed=(2,))
+
+    assert says in done.stderr
