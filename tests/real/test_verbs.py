@@ -1,0 +1,189 @@
+"""What people do to a job that runs, and what its trainers hear of it, on a whole primusd."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.conftest import making
+from tests.real.test_deaths import trainer_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "checkpoint" / "checkpoint.yaml"
+
+READS_ITS_REASON = """
+import signal, sys, time
+import primus
+
+def told(number, frame):
+    stop = primus.stopping()
+    print("stopped:", stop.reason, stop.seconds_left > 1, flush=True)
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, told)
+print("runs", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+IS_WARNED = """
+import signal, time
+import primus
+
+signals = []
+signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
+while primus.warned() is None or not signals:
+    time.sleep(0.02)
+warned = primus.warned()
+print("warned:", warned.reason, 0 < warned.seconds_left <= 30, primus.stopping(), flush=True)
+with primus.checkpoint(step=7) as folder:
+    (folder / "model").write_text("m")
+signal.pause()
+"""
+
+READS_SLOWLY = """
+import time
+import primus
+
+for batch in primus.dataset(batch_rows=10):
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Any]:
+    """One head for jobs that leave the daemon alone."""
+    with making() as head:
+        head.start()
+        yield head
+
+
+def submit(head: Any, name: str, program: str, rest: str = "", role: str = "") -> None:
+    (head.folder / f"{name}.py").write_text(program)
+    head.submit(
+        f"apiVersion: primus/v1\nname: {name}\nfiles: [{name}.py]\n{rest}\n"
+        f"roles: {{worker: {{command: [python3, {name}.py]{role}}}}}\n"
+    )
+
+
+def says(head: Any, name: str, words: str) -> bool:
+    return words in head.ctl("logs", name).stdout
+
+
+def running(head: Any, name: str) -> int:
+    found: int = head.document("get", name)["status"]["roles"]["worker"]["running"]
+    return found
+
+
+def test_c63_suspend_restart_and_cancel_reach_the_trainer_with_their_own_reasons(
+    shared: Any,
+) -> None:
+    submit(shared, "reasons", READS_ITS_REASON, role=", restart: {delay: 1ms}")
+    shared.until("the trainer runs", lambda: says(shared, "reasons", "runs"))
+
+    shared.ctl("suspend", "reasons", "--wait", "--timeout", "30s")
+    assert says(shared, "reasons", "stopped: suspended True")
+    assert trainers(shared, "worker-0") == []
+    shared.ctl("resume", "reasons", "--wait", "--timeout", "30s")
+    shared.until("it runs again", lambda: shared.ctl("logs", "reasons").stdout.count("runs") == 2)
+
+    shared.ctl("restart", "reasons", "--role", "worker", "--wait", "--timeout", "30s")
+    assert says(shared, "reasons", "stopped: restarting True")
+    shared.until("it runs anew", lambda: shared.ctl("logs", "reasons").stdout.count("runs") == 3)
+    shared.ctl("cancel", "reasons", "--wait", allowed=(0, 11))
+
+    assert says(shared, "reasons", "stopped: cancelled True")
+    status = shared.document("get", "reasons")["status"]
+    assert status["phase"] == "Cancelled"
+    assert status["budgets"]["application"]["used"] == 0
+
+
+def trainers(head: Any, replica: str) -> list[int]:
+    return [
+        pid for pid in head.trainers(replica) if "executor" not in head.processes().get(pid, "")
+    ]
+
+
+def test_c63_a_deadline_warns_by_signal_and_word_and_the_checkpoint_is_shown(shared: Any) -> None:
+    limit = "deadline: {after: 6s, warn: 5s, signal: USR1}"
+    submit(shared, "warned", IS_WARNED, limit, ", stop: {grace: 1s}")
+
+    status = shared.ended("warned")
+
+    assert says(shared, "warned", "warned: deadline True None")
+    assert status["verdict"]["reason"] == "DeadlineExceeded"
+    assert status["checkpoint"]["step"] == 7
+    assert (Path(status["checkpoint"]["path"]) / "model").read_text() == "m"
+    told = [one["reason"] for one in shared.document("events", "warned")["items"]]
+    assert told.count("LimitNeared") == 1
+    assert "CheckpointNoted" in told
+
+
+def test_data_rests_while_a_job_is_suspended_and_no_row_is_lost(shared: Any) -> None:
+    rows = shared.folder / "rows.txt"
+    rows.write_text("".join(f"row {number}\n" for number in range(3_000)))
+    data = f"data: {{rows: {{sources: [{{files: {rows}}}], format: text, window: 100ms}}}}"
+    submit(shared, "paused", READS_SLOWLY, data, ", data: rows")
+    shared.until("rows are read", lambda: done(shared) > 0)
+
+    shared.ctl("suspend", "paused", "--wait", "--timeout", "30s")
+    stream = shared.document("get", "paused")["status"]["data"]["rows"]
+    assert stream["paused"]
+    assert stream["leased"] == 0
+    assert 0 < stream["done"] < stream["total"]
+    shared.ctl("resume", "paused")
+
+    assert shared.ended("paused")["phase"] == "Succeeded"
+    shared.ctl("data", "paused", "verify")
+    replica = shared.document("get", "paused", "--replicas")["items"][0]
+    assert len(replica["attempts"]) == 2
+
+
+def done(head: Any) -> int:
+    data = head.document("get", "paused")["status"]["data"]
+    found: int = data.get("rows", {}).get("done", 0)
+    return found
+
+
+def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: Any) -> None:
+    role = ", replicas: {min: 1, max: 4}, success: any, budgets: {application: 0}"
+    submit(shared, "sizes", READS_ITS_REASON, "schedule: {policy: dynamic}", role)
+    shared.until("four run", lambda: running(shared, "sizes") == 4)
+
+    shared.ctl("scale", "sizes", "worker=2", "--wait", "--timeout", "30s")
+    shared.until(
+        "two said why", lambda: shared.ctl("logs", "sizes").stdout.count("scaledDown") == 2
+    )
+    shared.ctl("scale", "sizes", "worker=3", "--wait", "--timeout", "30s")
+    refused = shared.ctl("scale", "sizes", "worker=5", allowed=(2,))
+
+    assert "may be 1 to 4" in refused.stderr
+    status = shared.document("get", "sizes")["status"]
+    assert (status["phase"], status["roles"]["worker"]["running"]) == ("Running", 3)
+    assert shared.attempts("sizes") == {"worker-0": 1, "worker-1": 1, "worker-2": 2, "worker-3": 1}
+    shared.ctl("finish", "sizes", "--as", "succeeded", "--reason", "enough", "--wait")
+
+
+def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> None:
+    shared.ctl("submit", str(EXAMPLE))
+    shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared))
+    os.kill(trainer_of(shared), signal.SIGKILL)
+
+    status = shared.ended("line")
+
+    assert status["phase"] == "Succeeded"
+    assert shared.attempts("line") == {"worker-0": 2}
+    said = shared.ctl("logs", "line", "--attempt", "2").stdout
+    after = int(said.split("goes on after step ")[1].split()[0])
+    assert after >= 100
+    assert after % 100 == 0
+    assert status["checkpoint"]["step"] == 2_000
+    kept = Path(status["checkpoint"]["path"]).parent.glob("step-*")
+    assert len(list(kept)) == 2
+
+
+def status_of(head: Any) -> dict[str, Any]:
+    found: dict[str, Any] = head.document("get", "line")["status"]
+    return found
