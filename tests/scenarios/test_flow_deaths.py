@@ -17,7 +17,7 @@ from primusd.job.admission_events import QueueSet
 from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
-from primusd.job.spec import JobSpec, Resources, Restart, RoleSpec
+from primusd.job.spec import JobSpec, Resources, Restart, RoleSpec, Success
 from primusd.records import ADMISSION
 from primusd.testing import Act, CrashError, FakeLauncher
 from tests.scenarios.daemon_lives import UID, Cluster, attempts_of, small_job
@@ -105,6 +105,15 @@ LARGE = Resources(cpu_milli=20_000)
 RIVAL = small_job(RoleSpec("worker", 3, 3, "run", resources=LARGE), name="rival", priority=90)
 FLOWS = {
     "gang start": Flow(small_job(policy="gang"), runs_5_s),
+    "ordered start": Flow(
+        small_job(
+            RoleSpec("ps", 2, 2, "run", success=Success("never")),
+            RoleSpec("worker", 2, 2, "run"),
+            policy="ordered",
+            step=1,
+        ),
+        lambda attempt: Act(run_ms=5_000, lives_for_ever=attempt.role == "ps"),
+    ),
     "role restart": Flow(
         small_job(RoleSpec("worker", 3, 3, "run", restart=Restart("role", 1_000))),
         first_worker_crashes_once,
