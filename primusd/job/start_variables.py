@@ -7,9 +7,9 @@ from primusd.job.environment import size_variables
 from primusd.job.frameworks import FRAMEWORKS
 from primusd.job.frameworks.cluster import Cluster, Maker, make_cluster
 from primusd.job.frameworks.members import NONE
+from primusd.job.gates import gang_roles, needs_all
 from primusd.job.model import Job
 from primusd.job.peers import Member
-from primusd.job.scheduling import gated_roles
 
 
 def has_variables(job: Job) -> bool:
@@ -51,9 +51,10 @@ def variables_maker(
 
 
 def _sizes(job: Job, present: tuple[Member, ...]) -> Mapping[str, int]:
-    """Return how many replicas each role has: of one that starts together, those that are there."""
+    """Return how many replicas each role has: where peers are known, those that are there."""
     sizes = {name: role.size for name, role in job.roles.items()}
     counts = dict.fromkeys(sizes, 0)
     for member in present:
         counts[member.role] += 1
-    return sizes | {name: counts[name] for name in gated_roles(job) if counts[name]}
+    known = tuple(sizes) if needs_all(job.spec) else gang_roles(job.spec)
+    return sizes | {name: counts[name] for name in known if counts[name]}

@@ -15,7 +15,7 @@ from primusd.job.frameworks.members import (
     restart_unit,
     variable_names,
 )
-from primusd.job.spec import JobSpec, RoleSpec
+from primusd.job.spec import JobSpec, RoleSpec, waits_of
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, is_mapping
 
@@ -61,6 +61,7 @@ def check_framework(findings: Findings, spec: JobSpec) -> None:
     if spec.framework == "mpi":
         _check_mpi(findings, spec)
     _check_start(findings, spec, names)
+    _check_waits(findings, spec, names)
     for name, role in spec.roles.items():
         if name in names or (name == EVALUATOR and spec.framework in TENSORFLOW):
             _check_variables(findings, spec, role)
@@ -158,6 +159,20 @@ def _check_start(findings: Findings, spec: JobSpec, names: tuple[str, ...]) -> N
             allowed=f"{', '.join(names)}, all of which {spec.framework} connects",
             hint=f"add {' and '.join(left_out)}",
         )
+
+
+def _check_waits(findings: Findings, spec: JobSpec, names: tuple[str, ...]) -> None:
+    """Nobody of a cluster is done before the others have begun."""
+    for name in names:
+        for other, gate in waits_of(spec, name).items():
+            if gate == "completed" and other in names:
+                findings.add(
+                    ("roles", name),
+                    found=f"{name} waits until {other} is completed",
+                    allowed="started or ready, between roles of one cluster",
+                    hint=f"{other} needs {name} beside it, so it would wait for ever",
+                    of_key=True,
+                )
 
 
 def _check_variables(findings: Findings, spec: JobSpec, role: RoleSpec) -> None:

@@ -5,11 +5,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from primusd.job import events as ev
 from primusd.job.environment import environment
+from primusd.job.gates import ELASTIC_WAIT_MS
 from primusd.job.ids import AttemptId
 from primusd.job.peers import Member, peers_digest, peers_document
+from primusd.job.phases import AttemptPhase
 from primusd.job.run_order import present
-from primusd.job.scheduling import ELASTIC_WAIT_MS
 from primusd.job.spec import Checkpoints, JobSpec, Reading, RoleSpec
 from primusd.job.start_variables import has_variables, variables_maker
 from tests.state.job_driver import UID, Cluster, role, spec
@@ -183,3 +185,57 @@ def test_C69_who_does_not_take_part_finds_sizes_only() -> None:
         "PRIMUS_ROLES": '{"worker":2,"evaluator":1}',
     }
     assert variables(cluster, "worker-1")["JAX_NUM_PROCESSES"] == "2"
+
+
+def test_C68_after_scaling_every_live_replica_sees_the_same_generation_and_list() -> None:
+    """C68: nobody keeps what it was told of a cluster that is no more."""
+    cluster = Cluster()
+    worker = role("worker", 3, minimum=1, unit="role", delay_ms=0)
+    cluster.submit(spec(worker, framework="torch", policy="gang"))
+    cluster.say(ev.RoleScaled("worker", 2))
+    cluster.stop_all()
+    cluster.bring_up()
+    assert variables(cluster, "worker-1")["WORLD_SIZE"] == "2"
+
+    cluster.say(ev.RoleScaled("worker", 3))
+    cluster.launch()
+    cluster.register()
+    cluster.hold()
+    cluster.stop_all()
+    cluster.bring_up()
+
+    found = [variables(cluster, f"worker-{index}") for index in range(3)]
+    assert [one["RANK"] for one in found] == ["0", "1", "2"]
+    assert {one["WORLD_SIZE"] for one in found} == {one["PRIMUS_REPLICAS"] for one in found}
+    assert {one["WORLD_SIZE"] for one in found} == {"3"}
+    assert {one["TORCHELASTIC_RUN_ID"] for one in found} == {f"{UID}.2"}
+    assert {cluster.newest(f"worker-{index}").phase for index in range(3)} == {"Running"}
+
+
+def test_in_order_the_first_role_knows_where_the_last_one_will_be() -> None:
+    cluster = Cluster()
+    ordered = spec(
+        role("ps", success="never"),
+        role("worker", 2),
+        role("chief"),
+        framework="tensorflow-ps",
+        policy="ordered",
+        gate="started",
+    )
+    cluster.submit(ordered)
+    cluster.launch()
+    cluster.register()
+    cluster.hold()
+    assert cluster.names(AttemptPhase.STARTING) == ["ps-0"]
+    first = json.loads(variables(cluster, "ps-0")["TF_CONFIG"])
+
+    cluster.start()
+    cluster.start()
+
+    last = json.loads(variables(cluster, "chief-0")["TF_CONFIG"])
+    assert first["cluster"] == last["cluster"]
+    assert {task: len(addresses) for task, addresses in last["cluster"].items()} == {
+        "chief": 1,
+        "ps": 1,
+        "worker": 2,
+    }
