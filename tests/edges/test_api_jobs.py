@@ -416,6 +416,24 @@ def test_roles_are_scaled_together_and_within_their_bounds(server: Server) -> No
     assert server.world.jobs[uid].roles["worker"].size == 5
 
 
+def test_a_patch_scales_and_changes_fields_in_one_step_or_does_neither(server: Server) -> None:
+    uid = elastic(server)
+    revision = server.engine.revision
+
+    body = {"spec": {"priority": 60, "roles": {"worker": {"replicas": 4}}}}
+    patched = server.client.call("PATCH", HELLO, body=body)
+    wrong = {"spec": {"priority": 101, "roles": {"worker": {"replicas": 5}}}}
+    error = refused(server, "PATCH", HELLO, body=wrong)
+
+    assert isinstance(patched["spec"], dict)
+    assert patched["spec"]["priority"] == 60
+    assert patched["spec"]["roles"]["worker"]["replicas"] == {"min": 2, "max": 6}
+    assert sizes_of(server)["worker"] == 4
+    assert server.engine.revision == revision + 1
+    assert (error.status, error.code) == (422, "InvalidSpec")
+    assert server.world.jobs[uid].spec.priority == 60
+
+
 def test_scaling_to_the_size_it_has_records_nothing(server: Server) -> None:
     elastic(server)
     revision = server.engine.revision
