@@ -100,11 +100,31 @@ def fit(admission: Admission, demand: Demand, *, at_ms: int) -> tuple[Place, ...
     if not lacking and not moving:
         return ()
     found = _fit(admission, demand, [*lacking, *moving], at_ms=at_ms)
-    if found is None and lacking and moving:
-        found = _fit(admission, demand, lacking, at_ms=at_ms)
+    if found is None and moving:
+        found = _fit_a_part(admission, demand, lacking, moving, at_ms=at_ms)
     if found is None and lacking and any(want.memory for want in demand.roles.values()):
         found = _fit(admission, demand, lacking, at_ms=at_ms, grows=False)
     return found
+
+
+def _fit_a_part(
+    admission: Admission,
+    demand: Demand,
+    lacking: Sequence[tuple[RoleDemand, int]],
+    moving: Sequence[tuple[RoleDemand, int]],
+    *,
+    at_ms: int,
+) -> tuple[Place, ...] | None:
+    """Return where those go that have no slot; where all have one, who moves of the first role."""
+    if lacking:
+        return _fit(admission, demand, lacking, at_ms=at_ms)
+    roles = dict.fromkeys(want.role for want, _ in moving)
+    for role in roles if len(roles) > 1 else ():
+        ones = [one for one in moving if one[0].role == role]
+        found = _fit(admission, demand, ones, at_ms=at_ms)
+        if found is not None:
+            return found
+    return None
 
 
 def fit_spares(
@@ -124,7 +144,7 @@ def _fit(
     may_squeeze: bool = True,
 ) -> tuple[Place, ...] | None:
     used = used_now(admission)
-    rooms = _rooms(admission, demand, used, at_ms=at_ms)
+    rooms = rooms_of(admission, demand, used, at_ms=at_ms)
     open_rooms = [
         room for room in rooms.values() if takes_new(admission.nodes[room.name], demand.job)
     ]
@@ -168,7 +188,7 @@ def _fit(
     return _as_runs([(*key, *chosen[key], demand.roles[key[0]].port_count) for key in keys])
 
 
-def _rooms(
+def rooms_of(
     admission: Admission, demand: Demand, used: Mapping[str, Amount], *, at_ms: int
 ) -> dict[str, Room]:
     """Return what is left on each node that keeps slots of the job."""

@@ -11,6 +11,7 @@ from primusd.job.lacking import free_by_node, sum_of
 from primusd.job.phases import NodePhase
 from primusd.job.queues import QUOTA_FIELDS, queue_named, used_of
 from primusd.job.rooms import Amount
+from primusd.job.shortage import why_no_place
 from primusd.job.turns import Outcome, Round, Turn
 from primusd.job.usage import book_of, waiting_in
 from primusd.job.wording import duration_words
@@ -178,6 +179,12 @@ def _for_room(survey: Survey, demand: Demand, outcome: Outcome) -> Wait:
             numbers | {"jobsAhead": ahead},
             firsts=outcome.firsts,
         )
+    short = None if parts else why_no_place(survey.state, demand, at_ms=survey.at_ms)
+    if short is not None:
+        message = short.text + (f"; {waits}" if waits else "")
+        told = {**numbers, **short.numbers, "jobsAhead": ahead}
+        wait = Wait("WaitingForPlacement", message, told, firsts=outcome.firsts)
+        return _with_start(survey, demand, outcome, wait)
     at_once = " at once" if demand.is_gang else ""
     needs = "; ".join(parts) or "more room on one node than any of them has free"
     message = f"needs{at_once} {needs}" + (f"; {waits}" if waits else "")

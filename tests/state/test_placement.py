@@ -18,6 +18,7 @@ from primusd.job.phases import DemandPhase
 from primusd.job.placement import Asked, contradictions, rules_of
 from primusd.job.scoring import Host, Load, busy
 from primusd.job.spec import Placement
+from primusd.job.waits import Survey, why_waits
 from tests.state.test_admission import GIB, drive, seen
 
 
@@ -368,3 +369,41 @@ def test_load_is_a_step_from_a_quarter_of_the_cores_or_an_eighth_of_the_memory(
 
     assert found is is_step
     assert scoring.is_step(after, Load(), cpu_milli=4_000, memory_bytes=8 * GIB) is is_step
+
+
+# Why it waits.
+
+
+def waits(state: Admission, job: str = "j1") -> tuple[str, str, dict[str, int]]:
+    found = why_waits(Survey(state, at_ms=1_000), state.demands[job])
+    assert found is not None
+    return found.reason, found.message, dict(found.numbers)
+
+
+def test_what_waits_for_a_node_that_its_rules_allow_says_so_with_numbers() -> None:
+    roles = (want(count=3, max_per_node=1, nodes={"zone": "a"}),)
+    nodes = [node(name, zone="a") for name in ("n1", "n2", "n3")]
+    state, _ = drive(
+        Admission(), *nodes, node("n4", zone="b"), ev.CordonRequested("n1"), demand(*roles)
+    )
+
+    reason, message, numbers = waits(state)
+
+    assert reason == "WaitingForPlacement"
+    assert message == (
+        "3 of worker need a place: 3 of 4 nodes with zone=a, 2 ready, 2 by at most 1 a node, "
+        "2 with room for one"
+    )
+    assert (numbers["nodesReady"], numbers["replicas"]) == (2, 3)
+
+
+def test_what_moves_off_a_node_says_that_it_waits_for_another() -> None:
+    state, _ = drive(Admission(), node("n1", memory=1), demand(want(count=1)))
+    busy = (Span("worker", 0, 0),)
+    moving = replace(demand(want(count=1)), moving=busy, busy=busy)
+    state, _ = drive(state, ev.DrainRequested("n1"), node("n2", memory=0), moving)
+
+    reason, message, _ = waits(state)
+
+    assert reason == "WaitingForPlacement"
+    assert message.startswith("1 of worker needs a place to move to: 2 nodes, 1 ready")
