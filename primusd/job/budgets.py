@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from primusd.job.ids import AttemptId, replica_name
 from primusd.job.model import Attempt, Charge, Job, Outcome, RoleState
-from primusd.job.phases import Budget, Cause
+from primusd.job.phases import Budget
 from primusd.job.spec import Budgets, Restart, budgets_of
 
 HEALTHY_MS = 600_000
@@ -27,15 +27,16 @@ def charge(
 ) -> tuple[RoleState, Outcome]:
     """Return the role with the end charged, and the outcome that knows its number.
 
-    A host that dies is one failure, however many replicas it takes along, and so is a stranger who
-    sits on a row of its ports: those of one boot id within a minute are charged once.
+    What ends several replicas of one host within a minute, and is no fault of theirs, is one
+    failure: a host that dies or is taken away, a full disk, a stranger on a row of its ports. Else
+    the size of a job would decide how many hosts it may lose. It cannot go on for ever unpaid: the
+    same replica is charged each time.
     """
     if outcome.budget is Budget.NONE:
         return role, outcome
     kept = within(role.charges, budgets_of(job.spec, role.name), at_ms)
     role = replace(role, charges=kept)
-    is_of_host = bool(outcome.port_taken) or outcome.cause in {Cause.LOST, Cause.NODE_LOST}
-    boot_id = boot_id if is_of_host else ""
+    boot_id = boot_id if outcome.budget is Budget.INFRASTRUCTURE else ""
     counted = list(_counted(job, role, outcome.budget, at_ms))
     if boot_id and any(_is_same_fault(one, attempt, boot_id, at_ms) for one in counted):
         return role, replace(outcome, charged=len(counted))

@@ -168,7 +168,7 @@ class Charge(Struct, frozen=True, array_like=True):
     attempt: str
     """`worker-3/2`; "" a start that timed out."""
     boot_id: str = ""
-    """Of the host that took the attempt with it, as far as one can tell; "" it did not."""
+    """Of the host on which an infrastructure end happened; "" not known, or another budget."""
 
 
 class RoleState(Struct, frozen=True, array_like=True):

@@ -248,6 +248,26 @@ def test_C22_a_host_that_dies_is_one_failure_however_many_it_takes_along() -> No
     cluster.check_replay()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"evidence": "preempted"},
+        {"evidence": "nodeLost"},
+        {"exit": ended(None, error="disk:no space left")},
+        {"exit": ended(None, error="files:cannot be fetched")},
+    ],
+)
+def test_C22_what_a_host_does_to_its_replicas_is_charged_once(end: dict[str, Any]) -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(replicas=8, budgets=None)))
+
+    for index in range(8):
+        cluster.gone(f"worker-{index}", **end)
+
+    assert len(cluster.role().charges) == 1
+    cluster.check_replay()
+
+
 def test_one_replica_that_is_lost_again_and_again_is_charged_each_time() -> None:
     cluster = Cluster()
     cluster.run(spec(role(replicas=2, budgets=None), budgets=budgets(infrastructure=2)))
