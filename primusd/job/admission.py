@@ -286,8 +286,12 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
         moving=demand.moving - placed if placed else frozenset(),
     )
     phase = DemandPhase.GRANTED if is_satisfied(demand) else DemandPhase.WAITING
+    had_slots = bool(state.demands[event.job].held)
+    granted_ms = demand.granted_ms if had_slots else at.at_ms
     ends_ms = bound_of(demand, at.at_ms)
-    return _with_demand(state, replace(demand, phase=phase, granted_ms=at.at_ms, ends_ms=ends_ms))
+    return _with_demand(
+        state, replace(demand, phase=phase, granted_ms=granted_ms, ends_ms=ends_ms)
+    )
 
 
 def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admission | Ignore:
