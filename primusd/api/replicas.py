@@ -22,6 +22,7 @@ from primusd.job.model import Job, Replica, RoleState, find_replica, replicas_of
 from primusd.job.phases import ReplicaPhase
 from primusd.views import documents
 from primusd.views.events import event_document
+from primusd.views.peers import peers_view
 from primusd.views.replicas import replica_document
 
 LEVELS = ("", "info", "warning", "error")
@@ -92,6 +93,11 @@ def named_replica(job: Job, name: str) -> tuple[RoleState, Replica]:
         roles = ", ".join(f"{one.name} 0 to {one.size - 1}" for one in job.roles.values())
         raise NotFoundError(f"{job.spec.name} has no replica {name}", hint=f"it has {roles}")
     return job.roles[role], replica
+
+
+async def show_peers(request: web.Request) -> web.Response:
+    """Show who is in a job now, and where."""
+    return answer(peers_view(find_job(request)))
 
 
 async def list_events(request: web.Request) -> web.StreamResponse:

@@ -22,6 +22,7 @@ from primusd.views import (
     drills,
     explanation_documents,
     feed_documents,
+    peers,
     queue_documents,
 )
 
@@ -69,6 +70,8 @@ _JOBS = (
           documents.Replica),
     Route("GET", f"{ONE}/replicas/{{replica}}/stacks", stacks.read_stacks,
           "What every thread of a trainer does now."),
+    Route("GET", f"{ONE}/peers", replicas.show_peers, "Who is in it now, and where.",
+          peers.Peers),
     Route("GET", f"{ONE}/events", replicas.list_events, "List or watch the job's events.",
           documents.EventList, query=("limit", "level", *WATCHING)),
     Route("GET", f"{ONE}/logs", logs.read_logs, "Raw logs, or NDJSON if accepted.",

@@ -7,9 +7,10 @@ from msgspec import UNSET
 
 from primusd import __version__
 from primusd.compat.environment import original_maker
+from primusd.executor.protocol import StartVariables
 from primusd.job.environment import environment
 from primusd.job.frameworks import FRAMEWORKS
-from primusd.job.frameworks.cluster import make_cluster
+from primusd.job.frameworks.cluster import Maker, make_cluster
 from primusd.job.ids import AttemptId
 from primusd.job.peers import Member
 from primusd.job.spec import JobSpec
@@ -46,7 +47,9 @@ def plan_view(
         origins=planned["origins"],
         diff=tuple(planned["diff"]),
         names=planned["names"],
-        environment={f"{role}-0": sample_environment(spec, role, cluster) for role in spec.roles},
+        environment={
+            f"{role}-0": found for role, found in sample_environments(spec, cluster).items()
+        },
         start=tuple(planned["start"]),
         success=planned["success"],
         failure=tuple(planned["failure"]),
@@ -64,35 +67,39 @@ def _would_wait(waiting: Waiting) -> Mapping[str, Any]:
     }
 
 
-def sample_environment(spec: JobSpec, role: str, cluster: str) -> Mapping[str, str]:
-    """Return what replica 0 of a role would find; hosts and ports stand for those it will get."""
-    variables = environment(
-        spec,
-        AttemptId(UNKNOWN_UID, role, 0, 1),
-        cluster=cluster,
-        generation=1,
-        host=SAMPLE_HOST,
-        ports=_sample_ports(spec, role),
-        version=__version__,
-    )
-    return {**variables, **_sample_of_framework(spec, role)}
+def sample_environments(spec: JobSpec, cluster: str) -> Mapping[str, Mapping[str, str]]:
+    """Return what replica 0 of each role would find; stand-ins for hosts and ports it will get."""
+    maker = _sample_maker(spec)
+    found: dict[str, Mapping[str, str]] = {}
+    for role in spec.roles:
+        variables = environment(
+            spec,
+            AttemptId(UNKNOWN_UID, role, 0, 1),
+            cluster=cluster,
+            generation=1,
+            host=SAMPLE_HOST,
+            ports=_sample_ports(spec, role),
+            version=__version__,
+        )
+        of_framework = maker(role, 0) if maker is not None else StartVariables()
+        found[role] = {
+            **variables,
+            **{name: _shortened(value) for name, value in of_framework.env.items()},
+            **dict.fromkeys(of_framework.files, SAMPLE_FILE),
+        }
+    return found
 
 
-def _sample_of_framework(spec: JobSpec, role: str) -> Mapping[str, str]:
+def _sample_maker(spec: JobSpec) -> Maker | None:
     make = FRAMEWORKS.get(spec.framework, original_maker if spec.original else None)
     if make is None:
-        return {}
+        return None
     present = (
         Member(name, index, f"<{name}-{index}>", _sample_ports(spec, name))
         for name in spec.roles
         for index in range(spec.roles[name].replicas)
     )
-    cluster = make_cluster(spec, UNKNOWN_UID, generation=1, present=present)
-    found = make(cluster)(role, 0)
-    return {
-        **{name: _shortened(value) for name, value in found.env.items()},
-        **dict.fromkeys(found.files, SAMPLE_FILE),
-    }
+    return make(make_cluster(spec, UNKNOWN_UID, generation=1, present=present))
 
 
 def _sample_ports(spec: JobSpec, role: str) -> Mapping[str, int]:

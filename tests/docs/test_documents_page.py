@@ -12,7 +12,13 @@ from primusd.api.openapi import describe
 from primusd.api.problems import ProblemDocument
 from primusd.api.routes import LATER_PATHS, ROUTES
 from primusd.ctl.main import LATER, VERBS
-from primusd.views import cluster_documents, documents, explanation_documents, feed_documents
+from primusd.views import (
+    cluster_documents,
+    documents,
+    explanation_documents,
+    feed_documents,
+    peers,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "api-documents.md"
 BLOCK = re.compile(r"```json\n(.*?)```", re.DOTALL)
@@ -23,6 +29,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "Stream": feed_documents.Stream,
     "Node": cluster_documents.Node,
     "Explanation": explanation_documents.Explanation,
+    "Peers": peers.Peers,
 }
 
 

@@ -650,3 +650,27 @@ def test_jobs_beyond_the_limits_are_told_to_come_again(tmp_path: Path) -> None:
         assert (error.status, error.code) == (429, "TooManyRequests")
         assert "2 jobs wait already, limits.queue is 2" in error.message
         assert len(server.world.jobs) == 2
+
+
+def test_C68_who_is_in_a_job_and_with_which_rank_can_be_read_by_others(server: Server) -> None:
+    uid = str(
+        server.submit(
+            framework="torch",
+            roles={
+                "worker": {"replicas": 2, "command": ["train"]},
+                "evaluator": {"command": ["evaluate"], "success": "never"},
+            },
+        )["uid"]
+    )
+    before = server.client.get(f"{HELLO}/peers")
+
+    server.run_job(uid)
+
+    after = server.client.get(f"{HELLO}/peers")
+    assert (before["generation"], before["roles"]) == (0, {})
+    assert (after["kind"], after["generation"], after["framework"]) == ("Peers", 1, "torch")
+    roles = after["roles"]
+    assert isinstance(roles, dict)
+    assert [(one["index"], one["rank"]) for one in roles["worker"]] == [(0, 0), (1, 1)]
+    assert len({one["ports"]["main"] for one in roles["worker"]}) == 2
+    assert "rank" not in roles["evaluator"][0]

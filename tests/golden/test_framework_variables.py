@@ -16,7 +16,7 @@ from primusd.job.frameworks.members import SYNCHRONOUS, TENSORFLOW, members, var
 from primusd.job.peers import Member
 from primusd.job.spec import JobSpec
 from primusd.jobfile import parse
-from primusd.views.plans import sample_environment
+from primusd.views.plans import sample_environments
 
 GOLDEN = Path(__file__).parent / "frameworks"
 UID = "06f3k2m9q1x7abcd"
@@ -230,9 +230,9 @@ def test_a_plan_shows_the_variables_with_stand_ins_for_addresses() -> None:
         Topology((), "{worker: {replicas: 5000, command: t}}", ""), "tensorflow-multiworker"
     )
 
-    shown = sample_environment(torch, "worker", "c")
+    shown = sample_environments(torch, "c")["worker"]
 
     assert (shown["MASTER_ADDR"], shown["MASTER_PORT"]) == ("<chief-0>", "20000")
     assert (shown["RANK"], shown["WORLD_SIZE"]) == ("1", "3")
-    assert sample_environment(mpi, "launcher", "c")["HYDRA_HOST_FILE"] == "<path of a file>"
-    assert len(sample_environment(many, "worker", "c")["TF_CONFIG"]) < 1_100
+    assert sample_environments(mpi, "c")["launcher"]["HYDRA_HOST_FILE"] == "<path of a file>"
+    assert len(sample_environments(many, "c")["worker"]["TF_CONFIG"]) < 1_100

@@ -15,7 +15,7 @@ from tests.environments.build import find_python, folder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUILD_WITHIN_S = 600
-END_WITHIN_S = 100
+END_WITHIN_S = 200
 pytestmark = pytest.mark.timeout(BUILD_WITHIN_S + 200)
 
 
@@ -27,7 +27,7 @@ def python(name: str) -> str:
     found = find_python(name, wait_s=BUILD_WITHIN_S)
     if found:
         return found
-    missing = f"no environment {name} in {folder(name)}: python tests/environments/build.py"
+    missing = f"no environment {name} in {folder(name)}: run python tests/environments/build.py"
     if os.environ.get("CI"):
         pytest.fail(missing)
     pytest.skip(missing)
