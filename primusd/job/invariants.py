@@ -42,6 +42,7 @@ def check(world: Machines) -> None:
             _check_charges(job, role)
         _check_final(job)
         _check_counts(job)
+        _check_hours(job)
         _check_moves_on(job)
     _check_slots(world.admission)
     _check_reservations(world)
@@ -179,6 +180,17 @@ def _check_counts(job: Job) -> None:
         for span in anew.wanted:
             named = all(chunks.is_named(role, index) for index in range(span.low, span.high + 1))
             assert named, f"the demand of {role.name} lacks {span}"
+
+
+def _check_hours(job: Job) -> None:
+    running = [
+        one.started_ms
+        for _, _, replica in _named(job)
+        for one in replica.attempts
+        if one.started_ms and not one.ended_ms
+    ]
+    known = (job.hours.running, job.hours.started_ms)
+    assert known == (len(running), sum(running)), f"16: the replica hours of {job.uid} are wrong"
 
 
 def _check_moves_on(job: Job) -> None:
