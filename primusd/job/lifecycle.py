@@ -133,7 +133,7 @@ def _suspend_requested(job: Job, event: ev.SuspendRequested, at: At) -> Job:
 def _resume_requested(job: Job, event: ev.ResumeRequested, at: At) -> Job:
     """(3): in Stopping, Suspended becomes Queued; with a verdict it is refused."""
     if job.phase is JobPhase.SUSPENDED:
-        return in_phase(job, JobPhase.QUEUED, at.at_ms)
+        return replace(in_phase(job, JobPhase.QUEUED, at.at_ms), queued_ms=at.at_ms)
     if job.then in FINAL:
         raise _refuse(job, event, "it cannot be resumed any more")
     return replace(job, then="Queued")

@@ -33,6 +33,7 @@ import signal, time
 import primus
 
 signals = []
+signal.signal(signal.SIGTERM, lambda number, frame: None)
 signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
 while primus.warned() is None or not signals:
     time.sleep(0.02)
@@ -40,7 +41,9 @@ warned = primus.warned()
 print("warned:", warned.reason, 0 < warned.seconds_left <= 30, primus.stopping(), flush=True)
 with primus.checkpoint(step=7) as folder:
     (folder / "model").write_text("m")
-signal.pause()
+while primus.stopping() is None:
+    time.sleep(0.02)
+print("stopped:", primus.stopping().reason, flush=True)
 """
 
 READS_SLOWLY = """
@@ -113,6 +116,7 @@ def test_c63_a_deadline_warns_by_signal_and_word_and_the_checkpoint_is_shown(sha
     status = shared.ended("warned")
 
     assert says(shared, "warned", "warned: deadline True None")
+    assert says(shared, "warned", "stopped: deadline")
     assert status["verdict"]["reason"] == "DeadlineExceeded"
     assert status["checkpoint"]["step"] == 7
     assert (Path(status["checkpoint"]["path"]) / "model").read_text() == "m"

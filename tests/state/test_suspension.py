@@ -67,11 +67,14 @@ def test_c18_what_a_pause_ended_is_charged_to_nobody() -> None:
 
 def test_the_end_of_a_pause_goes_to_the_queue_and_runs_again_under_new_numbers() -> None:
     cluster = suspended()
+    cluster.wait(HOUR_MS)
 
     cluster.say(ev.ResumeRequested())
     cluster.bring_up()
 
     assert cluster.phase == "Running"
+    assert cluster.told("JobAdmitted").endswith("n1")
+    assert cluster.job.queued_ms == cluster.now_ms
     assert cluster.id("worker-0").attempt == 2
     cluster.exit("worker-0", "worker-1")
     assert cluster.phase == "Succeeded"
