@@ -5,7 +5,8 @@ from collections import OrderedDict
 from primusd.compat.environment import original_maker
 from primusd.job.frameworks.cluster import Maker
 from primusd.job.model import Job
-from primusd.job.run_order import present
+from primusd.job.peers import members_of
+from primusd.job.run_order import peers_of
 from primusd.job.start_variables import variables_maker
 
 KEPT_MAX = 8
@@ -24,7 +25,9 @@ class Makers:
         maker = self._kept.pop(key, None)
         if maker is None:
             original = original_maker if job.spec.original else None
-            maker = variables_maker(job, tuple(present(job)), without_framework=original)
+            # What its digest names, whatever has come and gone since it was made.
+            found = members_of(job.peers.inline or peers_of(job))
+            maker = variables_maker(job, found, without_framework=original)
         self._kept[key] = maker
         if len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)

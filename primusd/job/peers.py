@@ -17,6 +17,17 @@ class Member(Struct, frozen=True):
     ports: Mapping[str, int]
 
 
+class _Place(Struct, frozen=True):
+    index: int
+    host: str
+    ports: Mapping[str, int]
+
+
+class _Document(Struct, frozen=True):
+    generation: int
+    roles: Mapping[str, tuple[_Place, ...]]
+
+
 def peers_document(generation: int, members: Iterable[Member]) -> bytes:
     """Return the document of a generation as JSON; the same members give the same bytes."""
     roles: dict[str, list[dict[str, object]]] = {}
@@ -25,6 +36,18 @@ def peers_document(generation: int, members: Iterable[Member]) -> bytes:
             {"index": member.index, "host": member.host, "ports": dict(member.ports)}
         )
     return msgspec.json.encode({"generation": generation, "roles": roles}, order="deterministic")
+
+
+def members_of(document: bytes) -> tuple[Member, ...]:
+    """Return who stands in a document; nobody in an empty one."""
+    if not document:
+        return ()
+    found = msgspec.json.decode(document, type=_Document)
+    return tuple(
+        Member(role, one.index, one.host, one.ports)
+        for role, ones in found.roles.items()
+        for one in ones
+    )
 
 
 def peers_digest(document: bytes) -> str:

@@ -7,7 +7,8 @@ from msgspec import UNSET, Struct, UnsetType
 from primusd.job.frameworks.cluster import make_cluster
 from primusd.job.frameworks.members import NONE
 from primusd.job.model import Job
-from primusd.job.run_order import present
+from primusd.job.peers import members_of
+from primusd.job.run_order import peers_of
 
 
 class _Document(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -41,7 +42,7 @@ class Peers(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Peers")
 def peers_view(job: Job) -> Peers:
     """Return the document of the newest peers."""
     spec, peers = job.spec, job.peers
-    found = tuple(present(job)) if peers.generation else ()
+    found = members_of(peers.inline or peers_of(job)) if peers.generation else ()
     cluster = make_cluster(spec, job.uid, generation=peers.generation, present=found)
     roles: dict[str, list[Peer]] = {}
     for one in found:

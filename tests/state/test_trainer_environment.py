@@ -9,9 +9,8 @@ from primusd.job import events as ev
 from primusd.job.environment import environment
 from primusd.job.gates import ELASTIC_WAIT_MS
 from primusd.job.ids import AttemptId
-from primusd.job.peers import Member, peers_digest, peers_document
+from primusd.job.peers import Member, members_of, peers_digest, peers_document
 from primusd.job.phases import AttemptPhase
-from primusd.job.run_order import present
 from primusd.job.spec import Checkpoints, JobSpec, Reading, RoleSpec
 from primusd.job.start_variables import has_variables, variables_maker
 from tests.state.job_driver import UID, Cluster, role, spec
@@ -94,6 +93,8 @@ def test_the_peers_document_is_the_same_bytes_for_the_same_members_in_any_order(
         },
     }
     assert document == peers_document(3, reversed(members))
+    assert sorted(members_of(document), key=members.index) == members
+    assert members_of(b"") == ()
     assert peers_digest(document).startswith("sha256:")
     assert peers_digest(document) != peers_digest(peers_document(4, members))
 
@@ -115,7 +116,7 @@ def test_a_trainer_is_told_where_its_checkpoints_go() -> None:
 
 def variables(cluster: Cluster, name: str) -> dict[str, str]:
     role_name, _, index = name.rpartition("-")
-    maker = variables_maker(cluster.job, tuple(present(cluster.job)))
+    maker = variables_maker(cluster.job, members_of(cluster.job.peers.inline))
     return dict(maker(role_name, int(index)).env)
 
 
