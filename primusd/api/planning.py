@@ -42,7 +42,6 @@ def _would_wait(context: Context, spec: JobSpec) -> Waiting | None:
         priority=spec.priority,
         since_ms=at_ms,
         roles={one.role: one for one in demands_of(spec)},
-        is_gang=spec.policy == "gang",
     )
     admission = context.engine.world.admission
     survey = queue_with(admission, demand).survey(at_ms=at_ms)

@@ -43,7 +43,7 @@ class DemandRaised(_Event, frozen=True):
     priority: int
     roles: tuple[RoleDemand, ...]
     is_gang: bool = True
-    """All or nothing."""
+    """All that it cannot do without, or nothing: so under every policy."""
     ports_taken: tuple[tuple[str, int, int], ...] = ()
     """(role, index, port) that were found in use by a stranger."""
     busy: tuple[Span, ...] = ()

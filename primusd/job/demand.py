@@ -48,7 +48,6 @@ def demand_of(job: Job) -> DemandRaised | None:
         spec.queue,
         spec.priority,
         tuple(asking),
-        is_gang=spec.policy != "dynamic",
         ports_taken=job.ports_taken,
         busy=_busy(job),
         lacking=_lacking(job),
