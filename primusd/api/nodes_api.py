@@ -3,23 +3,52 @@
 import re
 
 from aiohttp import web
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from primusd.api.asking import answer, caller_of, context_of
+from primusd.api.asking import answer, caller_of, context_of, read_body
 from primusd.api.context import Context
 from primusd.api.hello import newest_of
 from primusd.api.watching import is_watch, serve_watch
 from primusd.errors import ConflictError, MalformedError, NotFoundError
-from primusd.job.admission_events import CordonRequested, ForgiveRequested, UncordonRequested
+from primusd.job.admission_events import (
+    CordonRequested,
+    DrainRequested,
+    ForgiveRequested,
+    NodeExclusionRequested,
+    UncordonRequested,
+)
 from primusd.job.admission_model import Node
 from primusd.keys import node_key
 from primusd.launchers.base import Listed
 from primusd.records import ADMISSION
 from primusd.sweep import sort_listed
+from primusd.units import UnitError, parse_duration_ms
 from primusd.views import cluster_documents as documents
 from primusd.views.nodes import node_document
 
+Act = (
+    CordonRequested | DrainRequested | ForgiveRequested | NodeExclusionRequested | UncordonRequested
+)
+EXCLUDED_MS_MAX = 7 * 86_400_000
+REASON_LENGTH_MAX = 1_000
 NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+class DrainBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `:drain`."""
+
+    now: bool = False
+
+
+class ExcludeBody(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for"}):
+    """Body of `:exclude`."""
+
+    for_: str
+    """A duration, as `1h`."""
+    namespace: str = "default"
+    job: str = ""
+    """The only one that is kept off; "" all."""
+    reason: str = ""
 
 
 async def list_nodes(request: web.Request) -> web.StreamResponse:
@@ -66,9 +95,36 @@ async def forgive(request: web.Request) -> web.Response:
     return await _act(request, ForgiveRequested(_find_node(request).name))
 
 
-async def _act(
-    request: web.Request, event: CordonRequested | UncordonRequested | ForgiveRequested
-) -> web.Response:
+async def drain(request: web.Request) -> web.Response:
+    """Empty a node: what runs there moves elsewhere."""
+    body = await read_body(request, DrainBody)
+    return await _act(request, DrainRequested(_find_node(request).name, body.now))
+
+
+async def exclude(request: web.Request) -> web.Response:
+    """Leave a node out for a while, for all jobs or for one."""
+    body = await read_body(request, ExcludeBody)
+    try:
+        for_ms = parse_duration_ms(body.for_)
+    except UnitError as error:
+        raise MalformedError(f"for: {error}", hint=error.allowed) from error
+    if not 0 < for_ms <= EXCLUDED_MS_MAX:
+        raise MalformedError(f"for is {body.for_}, must be more than nothing and at most 7d")
+    job = _uid_of(request, body.namespace, body.job) if body.job else ""
+    reason = body.reason[:REASON_LENGTH_MAX]
+    return await _act(
+        request, NodeExclusionRequested(_find_node(request).name, for_ms, job, reason)
+    )
+
+
+def _uid_of(request: web.Request, namespace: str, name: str) -> str:
+    uid = context_of(request).engine.world.admission.names.get((namespace, name))
+    if uid is None:
+        raise NotFoundError(f"no live job is called {name} in namespace {namespace}")
+    return uid
+
+
+async def _act(request: web.Request, event: Act) -> web.Response:
     context = context_of(request)
     await context.engine.propose(ADMISSION, event, by=caller_of(request))
     return answer(node_document(_find_node(request), context.engine.world, context.live()))

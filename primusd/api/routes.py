@@ -112,6 +112,10 @@ _NODES = (
           cluster_documents.Node),
     Route("POST", f"{API}/nodes/{NAME}:forgive", nodes_api.forgive, "End an exclusion.",
           cluster_documents.Node),
+    Route("POST", f"{API}/nodes/{NAME}:drain", nodes_api.drain, "Empty a node.",
+          cluster_documents.Node, nodes_api.DrainBody),
+    Route("POST", f"{API}/nodes/{NAME}:exclude", nodes_api.exclude, "Leave a node out for a while.",
+          cluster_documents.Node, nodes_api.ExcludeBody),
     Route("GET", f"{API}/strays", nodes_api.list_strays, "List unknown processes.",
           cluster_documents.StrayList),
     Route("POST", f"{API}/strays/{{id:[^/:{{}}]+}}:stop", nodes_api.stop_stray, "End a stray.",
@@ -150,7 +154,6 @@ LATER_PATHS = (
     ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
     ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),
     ("POST", f"{ONE}/data/{STREAM}/savepoints", "making a savepoint"),
-    ("POST", f"{API}/nodes/{NAME}:drain", "draining a node"),
     ("GET", f"{API}/history", "the history of ended jobs"),
 )
 """Paths that answer 422 NotYet with a sentence; the table shrinks with each issue."""

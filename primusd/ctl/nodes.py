@@ -2,18 +2,20 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
-from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.call import Call, Verb, duration_s, pass_call, shared_options
 from primusd.ctl.client import Json
 from primusd.ctl.documents import count, mapping, mappings, text
-from primusd.ctl.failures import USAGE, CtlError, not_yet
+from primusd.ctl.draining import drain_node, shown_phase
+from primusd.ctl.failures import USAGE, CtlError
 from primusd.ctl.output import Printer, short_bytes
 
-NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "forgive")
+NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "drain", "exclude", "forgive")
 STRAY_ACTIONS = ("list", "adopt", "stop")
 _FORMS = ("table", "wide", "json", "yaml", "name", "jsonl")
 
@@ -44,27 +46,56 @@ def _needs_name(verb: str, action: str, name: str) -> str:
 @click.argument("action", default="list", metavar=f"[{'|'.join(NODE_ACTIONS)}]")
 @click.argument("name", default="")
 @click.option("--out", default="", metavar="FILE", help="add: where to; default: standard output.")
+@click.option("--now", is_flag=True, help="drain: all at once, also what has no other place yet.")
+@click.option("--no-wait", is_flag=True, help="drain: do not wait until all has moved.")
+@click.option("--timeout", metavar="TIME", help="drain: wait no longer; it goes on.")
+@click.option("--for", "lasting", metavar="TIME", help="exclude: how long, as 1h; at most 7d.")
+@click.option("--job", default="", metavar="NAME", help="exclude: keep this job alone off it.")
+@click.option("--reason", default="", metavar="TEXT", help="exclude: why; others see it.")
 @shared_options
 @pass_call
-def nodes(call: Call, action: str, name: str, out: str) -> None:
+def nodes(call: Call, /, action: str, name: str, **options: object) -> None:
     """List nodes; add one, place nothing new on one (cordon), or again (uncordon).
 
-    add writes the file for: primusd node --bootstrap FILE. It holds a key.
+    add writes the file for: primusd node --bootstrap FILE. It holds a key. drain moves what runs
+    there elsewhere, one replica of a role at a time. exclude leaves a node out for a while, forgive
+    ends that.
     """
+    if action == "list":
+        _list_nodes(call)
+        return
+    if action not in NODE_ACTIONS:
+        hint = " | ".join(NODE_ACTIONS)
+        raise CtlError(f"nodes has no action {action!r}", hint=hint, exit_code=USAGE)
+    _needs_name("nodes", action, name)
     match action:
-        case "list":
-            _list_nodes(call)
         case "add":
-            _add_node(call, _needs_name("nodes", action, name), out)
-        case "cordon" | "uncordon" | "forgive":
-            path = f"/api/v1/nodes/{_needs_name('nodes', action, name)}:{action}"
-            node = call.client.call("POST", path, body={})
-            call.printer_of(_FORMS).line(f"{text(node, 'name')} {text(node, 'phase')}")
+            _add_node(call, name, str(options["out"]))
+        case "drain":
+            deadline = options["timeout"]
+            within_s = duration_s(str(deadline), "--timeout") if deadline else 0.0
+            is_awaited = not options["no_wait"]
+            drain_node(
+                call, name, at_once=bool(options["now"]), is_awaited=is_awaited, within_s=within_s
+            )
+        case "exclude":
+            _exclude_node(call, name, options)
         case _:
-            if action == "drain":
-                raise not_yet("nodes drain")
-            hint = " | ".join(NODE_ACTIONS)
-            raise CtlError(f"nodes has no action {action!r}", hint=hint, exit_code=USAGE)
+            _say(call, call.client.call("POST", f"/api/v1/nodes/{name}:{action}", body={}))
+
+
+def _say(call: Call, node: Json) -> None:
+    call.printer_of(_FORMS).line(f"{text(node, 'name')} {shown_phase(node)}")
+
+
+def _exclude_node(call: Call, name: str, options: Mapping[str, object]) -> None:
+    if not options["lasting"]:
+        hint = f"primusctl nodes exclude {name} --for 1h"
+        raise CtlError("nodes exclude needs --for TIME", hint=hint, exit_code=USAGE)
+    body = {"for": str(options["lasting"]), "reason": str(options["reason"])}
+    if options["job"]:
+        body["namespace"], body["job"] = call.job(str(options["job"]))
+    _say(call, call.client.call("POST", f"/api/v1/nodes/{name}:exclude", body=body))
 
 
 def _list_nodes(call: Call) -> None:
@@ -72,27 +103,37 @@ def _list_nodes(call: Call) -> None:
     document = call.client.get("/api/v1/nodes")
     if _print_items(printer, document, "name"):
         return
-    header = ["NODE", "PHASE", "CPU", "MEMORY", "GPU", "PORTS", "ATTEMPTS", "AGE"]
-    wide = ["FAULTS", "EXCLUDED UNTIL", "VERSION", "LABELS"] if printer.is_wide else []
+    header = ["NODE", "PHASE", "CPU", "MEMORY", "GPU", "PORTS", "ATTEMPTS", "LOAD", "AGE"]
+    wide = ["OTHERS", "FAULTS", "EXCLUDED UNTIL", "VERSION", "LABELS"] if printer.is_wide else []
     rows = []
     for node in mappings(document, "items"):
         capacity, used = mapping(node, "capacity"), mapping(node, "used")
+        busy = count(mapping(node, "usage"), "cpuPercent")
         row: list[object] = [
             text(node, "name"),
-            text(node, "phase"),
+            shown_phase(node),
             f"{_cores(used)}/{_cores(capacity)}",
             f"{short_bytes(used.get('memoryBytes'))}/{short_bytes(capacity.get('memoryBytes'))}",
             f"{text(used, 'gpus')}/{text(capacity, 'gpus')}",
             f"{text(used, 'ports')}/{text(capacity, 'ports')}",
             node.get("attempts"),
+            "" if busy is None else f"{busy}%",
             printer.age(node.get("since")),
         ]
         if printer.is_wide:
             labels = ",".join(f"{key}={value}" for key, value in mapping(node, "labels").items())
             faults = len(mappings(node, "faults"))
-            row += [faults, text(node, "excludedUntil"), text(node, "version"), labels]
+            until = text(node, "excludedUntil")
+            row += [_others(mapping(node, "load")), faults, until, text(node, "version"), labels]
         rows.append(row)
     printer.table([*header, *wide], rows)
+
+
+def _others(load: Json) -> str:
+    """Return what is used beyond what slots reserve: `1.5 cores, 2.0G`."""
+    if not load:
+        return ""
+    return f"{_cores(load)} cores, {short_bytes(load.get('memoryBytes'))}"
 
 
 def _cores(amounts: Json) -> str:

@@ -39,6 +39,42 @@ class NodeUsage(_Document, frozen=True, kw_only=True):
     net_out_bytes_per_s: Number = UNSET
 
 
+class NodeLoad(_Document, frozen=True, kw_only=True):
+    """What is used beyond what slots reserve, as last recorded: placing counts with it."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+class DrainLeft(_Document, frozen=True, kw_only=True):
+    """An attempt that is still on a node that is being emptied."""
+
+    namespace: str
+    job: str
+    replica: str
+    attempt: int
+    state: str
+    """`moving`, `waiting` for a place, `queued` behind another of its role, `ending` with its
+    job."""
+    message: str
+
+
+class NodeDrain(_Document, frozen=True, kw_only=True):
+    """How far the emptying of a node is."""
+
+    since: str
+    now: bool
+    done: bool
+    left: tuple[DrainLeft, ...]
+
+
+class KeptOff(_Document, frozen=True, kw_only=True):
+    """A job that is kept off a node by a rule of its own, or by a person."""
+
+    job: str
+    until: str
+
+
 class Node(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Node"):
     """A host that runs replicas."""
 
@@ -54,6 +90,10 @@ class Node(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Node"):
     labels: Mapping[str, str]
     faults: tuple[NodeFault, ...]
     excluded_until: Text = UNSET
+    excluded_reason: Text = UNSET
+    kept_off: tuple[KeptOff, ...] | UnsetType = UNSET
+    load: NodeLoad | UnsetType = UNSET
+    drain: NodeDrain | UnsetType = UNSET
     usage: NodeUsage | UnsetType = UNSET
     attempts: int
 

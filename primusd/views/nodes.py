@@ -4,8 +4,10 @@ from msgspec import UNSET, UnsetType
 
 from primusd.core import World
 from primusd.job.admission_model import Node
+from primusd.job.scoring import Load
 from primusd.job.usage import NOTHING, used_now
 from primusd.views import cluster_documents as documents
+from primusd.views.drains import drain_of, job_name
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.views.replicas import known_count
 from primusd.views.times import known_time, rfc3339
@@ -40,6 +42,14 @@ def node_document(node: Node, world: World, live: Live = NOTHING_LIVE) -> docume
             for one in node.faults
         ),
         excluded_until=known_time(node.excluded_until_ms),
+        excluded_reason=node.excluded_text or UNSET,
+        kept_off=tuple(
+            documents.KeptOff(job=job_name(world, job), until=rfc3339(until_ms))
+            for job, until_ms in sorted(node.shunned.items())
+        )
+        or UNSET,
+        load=_load(node.load),
+        drain=drain_of(node, world),
         usage=_usage(node.name, live),
         attempts=sum(
             held.node == node.name
@@ -47,6 +57,12 @@ def node_document(node: Node, world: World, live: Live = NOTHING_LIVE) -> docume
             for held in demand.held.values()
         ),
     )
+
+
+def _load(load: Load) -> documents.NodeLoad | UnsetType:
+    if load == Load():
+        return UNSET
+    return documents.NodeLoad(cpu_milli=load.cpu_milli, memory_bytes=load.memory_bytes)
 
 
 def _usage(name: str, live: Live) -> documents.NodeUsage | UnsetType:
