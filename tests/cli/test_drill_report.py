@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from primusd.ctl.drill_report import DrillWatch
+from primusd.ctl.main import run
 
 AT = "2026-01-02T03:04:00.000Z"
 
@@ -62,7 +63,7 @@ def test_a_trainer_that_begins_before_its_checkpoint_started_over() -> None:
 
 @pytest.mark.parametrize("target", [{}, {"step": 120}, {"checkpointStep": 100}])
 def test_without_steps_or_checkpoint_nobody_can_tell_more_than_that_it_runs(
-    target: dict[str, int],
+    target: dict[str, Any],
 ) -> None:
     watch = DrillWatch(drill(**target))
 
@@ -97,3 +98,20 @@ def test_an_end_of_the_job_is_an_end_of_the_drill(phase: str, verdict: str) -> N
     watch.look(job(phase), [replica(1, "Gone")])
 
     assert (watch.is_over, watch.verdict) == (True, verdict)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "say one of --kill, --preempt, --pause, --lose-node"),
+        (("--kill", "worker:1", "--preempt"), "say one of"),
+        (("--kill", "worker:x"), "'worker:x' is no replica"),
+        (("--lose-node",), "--yes if it is meant"),
+    ],
+)
+def test_a_drill_that_says_nothing_clear_is_refused(
+    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["drill", "ctr", *words]) == 2
+
+    assert says in capsys.readouterr().err

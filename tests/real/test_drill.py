@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 TRAINER = """
 import os, sys, time
 from pathlib import Path
 
 import primus
-from primus.trainer import _say
+from primus.trainer import say
 
 folder, resumes = Path(sys.argv[1]), sys.argv[2] == "resumes"
 saved = folder / os.environ["PRIMUS_REPLICA"]
@@ -23,7 +21,7 @@ while not (folder / "go").exists():
     primus.report(step=step)
     if step % 50 == 0:
         saved.write_text(str(step))
-        _say({"op": "checkpoint", "path": str(saved), "step": step})
+        say({"op": "checkpoint", "path": str(saved), "step": step})
 """
 
 
@@ -135,19 +133,3 @@ def test_F21_a_job_that_does_not_come_back_in_time_is_said_so(head: Any) -> None
 
     assert failed["verdict"] == "JobEnded"
     assert head.ended("slow")["verdict"]["reason"] == "Crashed"
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((), "say one of --kill, --preempt, --pause, --lose-node"),
-        (("--kill", "worker:1", "--preempt"), "say one of"),
-        (("--kill", "worker:x"), "'worker:x' is no replica"),
-    ],
-)
-def test_a_drill_that_says_nothing_clear_is_refused(
-    shared: Any, words: tuple[str, ...], says: str
-) -> None:
-    done = shared.ctl("drill", "nobody", *words, allowed=(2,))
-
-    assert says in done.stderr
