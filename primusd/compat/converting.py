@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from primusd.compat.datasources import convert_input
 from primusd.compat.draft import Draft
-from primusd.compat.failover import convert_failover
+from primusd.compat.failover import convert_attempts, convert_failover
 from primusd.compat.original import Fields, Note, Path, Report, Wrong
 from primusd.compat.schedules import Policy, is_left_out, put_replicas, put_schedule, read_policy
 from primusd.job.labels import nearest_label
@@ -96,6 +96,7 @@ def _roles(job: Fields, policy: Policy, draft: Draft) -> dict[str, Fields]:
     """Convert every role; return them by their names here."""
     roles: dict[str, Fields] = {}
     percents: dict[str, int] = {}
+    begins_anew = False
     job_env = job.pairs("env")
     for role in job.messages("role"):
         name = _role_name(role, roles)
@@ -107,10 +108,11 @@ def _roles(job: Fields, policy: Policy, draft: Draft) -> dict[str, Fields]:
                 role.take(field)
             continue
         roles[name] = role
-        _role(role, name, job, job_env, draft)
+        begins_anew |= _role(role, name, job, job_env, draft)
         put_replicas(role, ("roles", name), policy, draft)
         percents[name] = role.number("successPercent")
         role.report_rest()
+    convert_attempts(job, draft, is_asked=begins_anew)
     _success(roles, percents, draft)
     if sum(role.number("num") for role in roles.values()) > 1:
         job.report.note(
@@ -133,7 +135,8 @@ def _role_name(role: Fields, taken: Mapping[str, Fields]) -> str:
     return f"{name}-{number}"
 
 
-def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draft: Draft) -> None:
+def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draft: Draft) -> bool:
+    """Convert a role; return whether the whole job begins anew when its budget is used up."""
     path: Path = ("roles", name)
     draft.sources[path] = role.path
     command = role.text("command")
@@ -148,7 +151,7 @@ def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draf
     if ports > 1:
         names = ["main", *(f"port-{number}" for number in range(1, ports))]
         draft.put((*path, "ports"), names, role.at("portNum"))
-    convert_failover(role, path, draft)
+    begins_anew = convert_failover(role, path, draft)
     if role.enum("inputPolicy", ("ENV", "STREAMING")) == "STREAMING":
         if job.has("inputManager"):
             draft.put((*path, "data"), STREAM, role.at("inputPolicy"))
@@ -157,6 +160,7 @@ def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draf
             role.report.mistake(
                 role.at("inputPolicy"), found="STREAMING", hint="there is no inputManager to read"
             )
+    return begins_anew
 
 
 def _resources(role: Fields, path: Path, draft: Draft) -> None:

@@ -9,23 +9,36 @@ _RESTARTS = ("ON_FAILURE", "NEVER", "ALWAYS")
 _POLICIES = ("FAIL_APP", "FAIL_ATTEMPT", "NONE")
 
 
-def convert_failover(role: Fields, path: Path, draft: Draft) -> None:
-    """Put the budgets of a role.
+def convert_failover(role: Fields, path: Path, draft: Draft) -> bool:
+    """Put the budgets of a role; return whether the whole is to be tried again when one is used up.
 
-    The original counts every end of one replica and acts at the n-th, so n - 1 are forgiven; a
-    role's budget here is for all its replicas. Without a policy nothing is started again.
+    The original counts every end of one replica and acts at the n-th, so n - 1 are forgiven.
+    Without a policy nothing is started again.
     """
     failover = role.message("failover")
     policy = _policy(failover)
     source = policy.path if policy else role.path
-    restarts = 0
+    restarts, again = 0, False
     if policy is not None:
-        restarts = _restarts(policy, role, path)
+        restarts, again = _restarts(policy, role, path, draft)
         policy.report_rest()
-    budgets = {"application": restarts, "infrastructure": restarts, "within": WITHIN}
+    in_all = restarts * max(1, role.number("num"))
+    budgets = {"application": in_all, "infrastructure": in_all, "within": WITHIN}
+    if in_all > restarts:
+        budgets["replica"] = restarts
     for field, value in budgets.items():
         draft.put((*path, "budgets", field), value, source)
     failover.report_rest()
+    return again
+
+
+def convert_attempts(job: Fields, draft: Draft, *, is_asked: bool) -> None:
+    """Put how often the whole job begins anew, where a role's policy asks for it."""
+    if not is_asked or not job.has("maxAppAttempts"):
+        return
+    reruns = max(job.number("maxAppAttempts") - 1, 0)
+    if reruns:
+        draft.put(("reruns",), reruns, job.at("maxAppAttempts"))
 
 
 def _policy(failover: Fields) -> Fields | None:
@@ -45,26 +58,27 @@ def _policy(failover: Fields) -> Fields | None:
     return None
 
 
-def _restarts(policy: Fields, role: Fields, path: Path) -> int:
+def _restarts(policy: Fields, role: Fields, path: Path, draft: Draft) -> tuple[int, bool]:
+    """Return how many ends of one replica are forgiven, and whether the job begins anew then."""
     kind = policy.enum("restartType", _RESTARTS)
     tolerated = max(policy.number("maxFailureTimes") - 1, 0)
     action = policy.enum("maxFailurePolicy", _POLICIES)
-    replicas = role.number("num")
     if kind == "NEVER":
-        return 0
+        return 0, False
     if kind == "ALWAYS":
-        policy.report.note(
-            policy.at("restartType"), "ALWAYS is ON_FAILURE here: code 0 is never started again"
-        )
+        _restart_what_completed(policy, path, draft)
     if action == "NONE" and role.number("successPercent") in (0, 100):
         policy.report.note(
             policy.at("maxFailurePolicy"),
             "NONE fails the job here too, once a replica of the role can no longer be had",
         )
-    if replicas > 1 and tolerated:
-        policy.report.note(
-            policy.at("maxFailureTimes"),
-            f"counts for each replica there; here {path[1]} has {tolerated * replicas} restarts "
-            "in all",
-        )
-    return tolerated * replicas
+    return tolerated, action == "FAIL_ATTEMPT"
+
+
+def _restart_what_completed(policy: Fields, path: Path, draft: Draft) -> None:
+    """Add the rule that a replica of a role which ended with code 0 runs again too."""
+    rule = {"cause": "completed", "role": str(path[1]), "budget": "application"}
+    rules = [*draft.document.get("failure", []), rule]
+    draft.put(("failure",), rules, policy.at("restartType"))
+    for field in rule:
+        draft.sources["failure", len(rules) - 1, field] = policy.at("restartType")

@@ -41,7 +41,16 @@ def charge(
     if boot_id and any(_is_same_fault(one, attempt, boot_id, at_ms) for one in counted):
         return role, replace(outcome, charged=len(counted))
     one = Charge(at_ms, outcome.budget, attempt.label, boot_id)
-    return replace(role, charges=(*kept, one)), replace(outcome, charged=len(counted) + 1)
+    role = replace(role, charges=(*kept, one))
+    is_spent = _is_spent(job, role, attempt)
+    return role, replace(outcome, charged=len(counted) + 1, is_spent=is_spent)
+
+
+def _is_spent(job: Job, role: RoleState, attempt: AttemptId) -> bool:
+    """Return whether a replica was charged more often than one replica may be."""
+    limit = budgets_of(job.spec, role.name).replica
+    own = (one.attempt.rpartition("/")[0] == attempt.replica for one in role.charges)
+    return 0 <= limit < sum(own)
 
 
 def _is_same_fault(charged: Charge, attempt: AttemptId, boot_id: str, at_ms: int) -> bool:

@@ -4,24 +4,26 @@ from collections.abc import Iterator, Mapping
 
 from primusd.job import chunks, limits
 from primusd.job import events as ev
-from primusd.job.budgets import limit_of
+from primusd.job.budgets import attempt_identity, limit_of, retry_delay_ms
 from primusd.job.counts import LIVING, Count
 from primusd.job.gates import counted, needed
 from primusd.job.ids import AttemptId, Span, replica_name
 from primusd.job.model import Job, Outcome, Replica, RoleState, StreamSummary, replicas_of
 from primusd.job.outcome import how_it_ended
-from primusd.job.phases import JobPhase, ReplicaPhase
+from primusd.job.phases import Budget, JobPhase, ReplicaPhase
 from primusd.job.rules import COMPLETE, GIVE_UP, condition_words, rule_label, rule_of
 from primusd.job.scheduling import drain_end_ms, drains
-from primusd.job.spec import RoleSpec, streams_of
+from primusd.job.spec import RoleSpec, budgets_of, streams_of
 from primusd.job.wording import left_out_words, unit_words
 
 DECIDING_PHASES = frozenset(
     {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
 )
 
+BEGUN_PHASES = (JobPhase.STARTING, JobPhase.RUNNING)
 
-def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.DrainEnded | None:
+
+def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.JobRestarted | ev.DrainEnded | None:
     """Return the verdict or the end of the drain, when it is due."""
     if job.phase is JobPhase.DRAINING:
         return _drain_ended(job, at_ms)
@@ -44,7 +46,7 @@ def _fail(
     return ev.VerdictReached("Failed", reason, message, rule, numbers=numbers, cause=cause)
 
 
-def _failed(job: Job) -> ev.VerdictReached | None:
+def _failed(job: Job) -> ev.VerdictReached | ev.JobRestarted | None:
     for role in job.roles.values():
         found = _permanent(job, role) or _cannot_succeed(job, role)
         if found is not None:
@@ -94,8 +96,8 @@ def _fail_by_rule(
     )
 
 
-def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
-    """Return the failure of a role that can no longer have what its `success` asks."""
+def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | ev.JobRestarted | None:
+    """Return what follows when a role can no longer have what its `success` asks."""
     failed = role.counts[Count.FAILED] + role.counts[Count.DOOMED]
     if not failed:
         return None
@@ -107,12 +109,17 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
     assert newest is not None, "a replica that failed had an attempt"
     outcome = newest.outcome
     assert outcome is not None, "a replica that failed had an end"
+    if outcome.action != GIVE_UP and job.reruns < job.spec.reruns and job.phase in BEGUN_PHASES:
+        return _rerun(job, role, replica)
     limit = limit_of(job, role.name, outcome.budget)
     reason = "RetriesExhausted" if limit else str(outcome.cause)
     if reason not in {"RetriesExhausted", "Crashed", "OutOfMemory"}:
         reason = "RetriesExhausted"
     name = replica_name(role.name, replica.index)
     why = f"and the {outcome.budget} budget of {limit} is used up"
+    if outcome.is_spent:
+        own = budgets_of(job.spec, role.name).replica
+        reason, why = "RetriesExhausted", f"and one replica may end so {own} times"
     if outcome.action == GIVE_UP:
         reason, why = "FailureRule", f"and gets no other try by {rule_label(outcome.rule)}"
     return _fail(
@@ -129,6 +136,16 @@ def _cannot_succeed(job: Job, role: RoleState) -> ev.VerdictReached | None:
         },
         cause=AttemptId(job.uid, role.name, replica.index, newest.number).label,
     )
+
+
+def _rerun(job: Job, role: RoleState, replica: Replica) -> ev.JobRestarted:
+    """Return that all roles begin anew, later each time, after a budget was used up."""
+    attempt = replica.attempts[-1]
+    cause = AttemptId(job.uid, role.name, replica.index, attempt.number)
+    identity = attempt_identity(job, role.name, replica.index, attempt.number)
+    restart = job.spec.roles[role.name].restart
+    delay_ms = retry_delay_ms(restart, Budget.APPLICATION, job.reruns + 1, identity)
+    return ev.JobRestarted(cause, attempt.ended_ms + delay_ms, Budget.NONE, is_rerun=True)
 
 
 def _first_failure(job: Job, role: RoleState) -> Replica:

@@ -172,7 +172,7 @@ def is_gone_for_sure(attempt: Attempt) -> bool:
 
 def has_retry(outcome: Outcome, rules: RoleRules) -> bool:
     """Return whether a charged end leaves another try within the budget."""
-    if outcome.is_permanent or outcome.action == "giveUp":
+    if outcome.is_permanent or outcome.is_spent or outcome.action == "giveUp":
         return False
     if outcome.budget is Budget.NONE:
         return outcome.action == "restart"

@@ -113,6 +113,8 @@ class JobRestarted(JobMachineEvent, frozen=True):
     """What the next attempts of that role ask for; 0 the same as before."""
     why: str = ""
     """In place of a failure: the members of the role changed."""
+    is_rerun: bool = False
+    """A budget was used up: charges are forgotten, and who had failed runs again."""
 
 
 class GateReached(JobMachineEvent, frozen=True):

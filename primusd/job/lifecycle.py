@@ -367,6 +367,8 @@ def _limit_neared(job: Job, event: ev.LimitNeared, at: At) -> Job:
 
 def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
     job = replace(job, generation=job.generation + 1, groups_lost=(), is_restart_whole=False)
+    if event.is_rerun:
+        job = _with_new_budgets(job)
     for name, role in tuple(job.roles.items()):
         is_cause = event.cause is not None and event.cause.role == name
         job = restart_role(
@@ -380,6 +382,19 @@ def _job_restarted(job: Job, event: ev.JobRestarted, at: At) -> Job:
         in_phase(job, JobPhase.STARTING, at.at_ms),
         start_clock_ms=max(at.at_ms, event.not_before_ms),
     )
+
+
+def _with_new_budgets(job: Job) -> Job:
+    """Return the job whose charges are forgotten, and whose failed replicas are called back."""
+
+    def called_back(_role: RoleState, replica: Replica) -> Replica:
+        return (
+            replace(replica, is_recalled=True) if replica.phase is ReplicaPhase.FAILED else replica
+        )
+
+    job = change_replicas(job, everybody(job), called_back)
+    roles = {name: replace(role, charges=(), failures=0) for name, role in job.roles.items()}
+    return replace(job, roles=roles, charges=(), reruns=job.reruns + 1)
 
 
 def _verdict_reached(job: Job, event: ev.VerdictReached, at: At) -> Job:

@@ -46,6 +46,8 @@ class Outcome(Struct, frozen=True, array_like=True):
     """Number of the `failure` rule that decided, from 1; 0 none did."""
     action: str = ""
     """Of that rule: `restart`, `fail`, `giveUp` or `complete`; "" none."""
+    is_spent: bool = False
+    """Its replica has used up what one replica may."""
 
 
 class StopState(Struct, frozen=True, array_like=True):
@@ -362,6 +364,9 @@ class Job(Struct, frozen=True, array_like=True):
     """Its age in the queue since it was preempted; 0 it never was, or left the queue by itself."""
     spared: tuple[str, ...] = ()
     """Uids of jobs that it was stopped for: it is not again for these."""
+
+    reruns: int = 0
+    """How often all roles began anew because a budget was used up."""
 
     @property
     def is_final(self) -> bool:

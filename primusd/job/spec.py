@@ -59,6 +59,8 @@ class Budgets(Struct, frozen=True):
     application: int = 3
     infrastructure: int = 20
     within_ms: int = 86_400_000
+    replica: int = -1
+    """Of one replica, both kinds together; -1 no bound of its own."""
 
 
 class FailureRule(Struct, frozen=True):
@@ -238,6 +240,8 @@ class JobSpec(Struct, frozen=True):
     failure: tuple[FailureRule, ...] = ()
     """The first that holds decides."""
     hang: Hang = Hang()
+    reruns: int = 0
+    """How often all roles begin anew, with new budgets, after one was used up."""
     original: bool = False
     """Converted from an original Primus file: its trainers also get that system's variables."""
     deadline_warn_ms: int = 0

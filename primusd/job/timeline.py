@@ -339,6 +339,9 @@ def _job_restarted(before: Job, after: Job, event: ev.JobRestarted) -> Told:
     why = f", because of {event.cause.label}" if event.cause else ""
     why = f", {event.why}" if event.why else why
     message = f"all roles restart, generation {after.generation}{why}"
+    if event.is_rerun:
+        count = f"rerun {after.reruns} of {after.spec.reruns}"
+        message = f"a budget is used up{why}; {count}: all roles begin anew with new budgets"
     return told(
         "info" if event.why else "warning",
         "JobRestarted",

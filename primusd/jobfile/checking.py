@@ -45,6 +45,7 @@ JOB_FIELDS = (
     "failure",
     "budgets",
     "hang",
+    "reruns",
     "deadline",
     "maxReplicaHours",
     "checkpoint",
@@ -67,6 +68,7 @@ FRAMEWORKS = (
 # Fields of a role that are mappings and of which a role may give a part.
 _MERGED = ("resources", "env", "secrets", "restart", "budgets", "stop", "placement")
 FILES_MAX = 10_000
+RERUNS_MAX = 1_000
 LABELS_MAX = 64
 _LABEL_BYTES_MAX = 256
 
@@ -126,6 +128,7 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         checkpoint=read_checkpoint(section),
         failure=read_failure(section, roles),
         hang=read_hang(section),
+        reruns=section.count("reruns", 0, high=RERUNS_MAX),
     )
     spec = with_restart_units(spec, root)
     _check_job(findings, spec)

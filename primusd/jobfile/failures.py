@@ -214,6 +214,8 @@ def render_failures(spec: JobSpec) -> Mapping[str, object]:
     rendered: dict[str, object] = {"hang": _hang(spec.hang)}
     if spec.failure:
         rendered["failure"] = [_written(rule) for rule in spec.failure]
+    if spec.reruns:
+        rendered["reruns"] = spec.reruns
     return rendered
 
 

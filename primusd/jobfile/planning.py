@@ -56,6 +56,8 @@ def failure_rules(spec: JobSpec) -> list[str]:
         rules.append(f"{rule_label(number)}, {condition_words(rule)}: {action_words(rule)}")
     for role in spec.roles.values():
         rules += _role_rules(spec, role)
+    if spec.reruns:
+        rules.append(f"a budget is used up: all roles begin anew, {spec.reruns} times")
     rules.append(_hang_rule(spec.hang))
     for stream, readers in streams_of(spec).items():
         if readers:
@@ -92,6 +94,8 @@ def _role_rules(spec: JobSpec, role: RoleSpec) -> list[str]:
     budgets = budgets_of(spec, role.name)
     restart = role.restart
     within = format_duration(budgets.within_ms)
+    own = f", {budgets.replica} of one replica" if budgets.replica >= 0 else ""
+    within += own
     what = {"replica": "the replica", "role": f"all of {role.name}", "job": "the whole job"}
     again = (
         f"{what[restart.unit]} starts again after {format_duration(restart.delay_ms)}, doubling "

@@ -147,6 +147,7 @@ def _budgets(budgets: Budgets) -> Mapping[str, object]:
         "application": budgets.application,
         "infrastructure": budgets.infrastructure,
         "within": format_duration(budgets.within_ms),
+        **({"replica": budgets.replica} if budgets.replica >= 0 else {}),
     }
 
 

@@ -111,13 +111,14 @@ def read_budgets(section: Section) -> Budgets:
     """Return the budgets of a role or of the job."""
     if not section.has("budgets"):
         return Budgets()
-    fields = ("application", "infrastructure", "within")
+    fields = ("application", "infrastructure", "within", "replica")
     budgets = Section(section.findings, section.at("budgets"), section.raw("budgets"), fields)
     default = Budgets()
     return Budgets(
         budgets.count("application", default.application, high=1_000_000),
         budgets.count("infrastructure", default.infrastructure, high=1_000_000),
         budgets.duration_ms("within", default.within_ms, zero=False),
+        budgets.count("replica", default.replica, high=1_000_000),
     )
 
 

@@ -92,6 +92,34 @@ def test_the_nth_end_of_a_replica_trips_so_one_less_is_forgiven(
     assert (budgets.application, budgets.infrastructure) == (restarts, restarts)
 
 
+def test_M051_the_count_is_that_of_one_replica_and_not_of_its_role() -> None:
+    budgets = parsed(role(num=4, **failover(maxFailureTimes=3))).spec.roles["worker"].budgets
+
+    assert budgets is not None
+    assert (budgets.replica, budgets.application, budgets.infrastructure) == (2, 8, 8)
+
+
+def test_M050_always_starts_again_what_ended_with_0() -> None:
+    policy = failover(maxFailureTimes=3, restartType="ALWAYS")
+
+    (rule,) = parsed(role(**policy)).spec.failure
+
+    assert (rule.action, rule.causes, rule.roles) == ("restart", ("completed",), ("worker",))
+    assert rule.budget == "application"
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempts", "reruns"),
+    [("FAIL_ATTEMPT", 3, 2), ("FAIL_ATTEMPT", 1, 0), ("FAIL_ATTEMPT", 0, 0), ("FAIL_APP", 3, 0)],
+)
+def test_M057_another_attempt_of_the_whole_is_a_rerun(
+    policy: str, attempts: int, reruns: int
+) -> None:
+    job = role(**failover(maxFailureTimes=3, maxFailurePolicy=policy))
+
+    assert parsed(job, maxAppAttempts=attempts).spec.reruns == reruns
+
+
 def test_without_a_failover_policy_nothing_is_started_again() -> None:
     budgets = parsed(role()).spec.roles["worker"].budgets
 

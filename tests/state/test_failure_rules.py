@@ -301,3 +301,90 @@ def test_C12_a_kill_at_the_limit_is_want_of_memory_only_where_nobody_counts() ->
         assert outcome is not None
         assert outcome.cause is cause, (kills, peak)
         assert outcome.oom_kills >= 0
+
+
+# Budgets beyond those of a role.
+
+
+def test_M051_a_bound_for_one_replica_trips_though_the_role_has_tries_left() -> None:
+    for limit, attempts in ((0, 1), (1, 2), (3, 4)):
+        cluster = Cluster()
+        own = replace(budgets(application=100), replica=limit)
+        cluster.submit(spec(role("worker", 4, budgets=own)))
+
+        while not cluster.job.is_final:
+            cluster.bring_up()
+            cluster.exit("worker-2", code=1)
+            cluster.stop_all()
+            cluster.wait(400_000)
+
+        assert cluster.replica("worker-2").last_number == attempts
+        assert cluster.job.verdict is not None
+        assert f"one replica may end so {limit} times" in cluster.job.verdict.message
+        cluster.check_replay()
+
+
+def test_M051_ends_of_several_replicas_do_not_add_up_to_the_bound_of_one() -> None:
+    cluster = Cluster()
+    own = replace(budgets(application=100), replica=1)
+    cluster.run(spec(role("worker", 4, budgets=own)))
+
+    for index in range(4):
+        cluster.exit(f"worker-{index}", code=1)
+    cluster.wait(400_000)
+    cluster.bring_up()
+
+    assert cluster.phase == "Running"
+
+
+def test_M057_the_whole_job_begins_anew_when_a_budget_is_used_up() -> None:
+    cluster = Cluster()
+    roles = (role("worker", 2, budgets=budgets(application=1)), role("ps", 1, success="never"))
+    cluster.submit(spec(*roles, reruns=2))
+    ends = 0
+
+    while not cluster.job.is_final:
+        cluster.bring_up()
+        assert cluster.phase == "Running"
+        cluster.exit("worker-0", code=1)
+        ends += 1
+        cluster.stop_all()
+        cluster.wait(400_000)
+
+    assert ends == 6
+    assert cluster.job.reruns == 2
+    assert cluster.newest("ps-0").number == 3
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.reason == "RetriesExhausted"
+    assert "rerun 2 of 2" in cluster.told("JobRestarted")
+    cluster.check_replay()
+
+
+def test_M057_what_had_failed_or_completed_runs_again_with_the_job() -> None:
+    cluster = Cluster()
+    one_may = role("worker", 3, success="percent", percent=66, budgets=budgets(application=0))
+    cluster.run(spec(one_may, reruns=1))
+    cluster.exit("worker-0")
+    cluster.exit("worker-1", code=1)
+    assert cluster.phases() == ["Completed", "Failed", "Active"]
+
+    cluster.exit("worker-2", code=1)
+    cluster.wait(400_000)
+    cluster.bring_up()
+
+    assert cluster.phase == "Running"
+    assert cluster.phases() == ["Active"] * 3
+    assert cluster.role().charges == ()
+    cluster.exit("worker-0", "worker-1", "worker-2")
+    assert cluster.phase == "Succeeded"
+    cluster.check_replay()
+
+
+def test_a_rule_that_fails_the_job_leaves_no_rerun() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(), reruns=5, failure=(FailureRule("fail", exit_codes=(3,)),)))
+
+    cluster.exit("worker-0", code=3)
+
+    assert cluster.phase == "Failed"
+    assert cluster.job.reruns == 0
