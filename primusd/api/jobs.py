@@ -35,7 +35,7 @@ from primusd.job.events import ForgetRequested, JobSubmitted, SpecPatched
 from primusd.job.ids import make_uid
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase
-from primusd.jobfile import Parsed, apply_patch, split_sizes, to_yaml
+from primusd.jobfile import Parsed, apply_patch, diff, split_sizes, to_yaml
 from primusd.views import documents
 from primusd.views.jobs import job_document
 from primusd.views.queue import Queue, queue_of
@@ -199,7 +199,8 @@ async def patch(request: web.Request) -> web.Response:
     events: list[Act] = list(scaled(job, sizes))
     if parsed.spec != job.spec:
         origins = {path: job.origins.get(path, origin) for path, origin in parsed.origins.items()}
-        events.append(SpecPatched(parsed.spec, origins))
+        changed = tuple(str(one["path"]) for one in diff(job.spec, parsed.spec))
+        events.append(SpecPatched(parsed.spec, origins, changed))
     await propose_together(context, job, events, by=caller_of(request))
     return answer(job_now(context, job))
 

@@ -112,6 +112,8 @@ class SpecPatched(JobMachineEvent, frozen=True):
 
     spec: JobSpec
     origins: Mapping[str, str]
+    changed: tuple[str, ...] = ()
+    """Paths of the fields; for people."""
 
 
 class VerdictRequested(JobMachineEvent, frozen=True):

@@ -96,7 +96,8 @@ def _role_scaled(before: Job, after: Job, event: ev.RoleScaled) -> Told:
 
 
 def _spec_patched(before: Job, after: Job, event: ev.SpecPatched) -> Told:
-    message = f"the spec was changed, version {after.spec_version}"
+    what = ", ".join(event.changed[:8]) or "the spec"
+    message = f"{what} changed, version {after.spec_version}"
     return told("info", "SpecPatched", after.spec.name, message, {"version": after.spec_version})
 
 
