@@ -22,6 +22,7 @@ from primusd.job.model import (
 from primusd.job.phases import Budget, JobPhase, ReplicaPhase
 from primusd.job.telling import Details, Told, attempt_words, both, ended, told
 from primusd.job.wording import duration_words, left_out_words, span_words, unit_words
+from primusd.units import bytes_words
 
 
 def moments(
@@ -291,8 +292,17 @@ def _retry_decided(before: Job, after: Job, event: ev.RetryDecided) -> Told:
     delay_ms = event.not_before_ms - replica.attempts[-1].ended_ms
     name = replica_name(event.role, event.index)
     when = f"{duration_words(delay_ms)} after its end" if delay_ms > 0 else "at once"
-    details = {"delayMs": max(0, delay_ms), "failures": event.failures}
-    return told("info", "RetryDecided", name, f"{name} begins again {when}", details)
+    details = {"delayMs": max(0, delay_ms), "failures": event.failures, **_memory(event)}
+    message = f"{name} begins again {when}{_memory_words(event)}"
+    return told("info", "RetryDecided", name, message, details)
+
+
+def _memory(event: ev.RetryDecided | ev.RoleRestarted) -> dict[str, int]:
+    return {"memoryBytes": event.memory_bytes} if event.memory_bytes else {}
+
+
+def _memory_words(event: ev.RetryDecided | ev.RoleRestarted) -> str:
+    return f", asking for {bytes_words(event.memory_bytes)}" if event.memory_bytes else ""
 
 
 def _retries_exhausted(before: Job, after: Job, event: ev.RetriesExhausted) -> Told | None:
@@ -333,7 +343,9 @@ def _role_restarted(before: Job, after: Job, event: ev.RoleRestarted) -> Told:
     because = event.why or (f"because of {event.cause.label}" if event.cause else "")
     message = f"{event.role} restarts whole, generation {after.generation}, {because}"
     level = "info" if event.why else "warning"
-    return told(level, "RoleRestarted", event.role, message, {"generation": after.generation})
+    details = {"generation": after.generation, **_memory(event)}
+    message += _memory_words(event)
+    return told(level, "RoleRestarted", event.role, message, details)
 
 
 def _job_restarted(before: Job, after: Job, event: ev.JobRestarted) -> Told:

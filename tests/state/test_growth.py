@@ -60,6 +60,9 @@ def test_C23_memory_grows_by_half_each_time_up_to_the_ceiling_of_the_rule() -> N
         found.append(has(cluster))
 
     assert found == [16, 24, 36, 40, 40]
+    asked = [one.message for one in cluster.job.timeline if one.reason == "RetryDecided"]
+    assert asked[0].endswith(", asking for 24Gi")
+    assert "asking for" not in asked[-1]
     assert in_use(cluster) == 40
     cluster.check_replay()
 
