@@ -1,18 +1,23 @@
 """Fits a line with ParameterServerStrategy; what `parameter-server.yaml` runs, in all of its roles.
 
-The chief decides and ends; parameter servers and workers serve until they are stopped.
+The chief decides and ends; parameter servers and workers serve until they are stopped. A worker
+that is lost comes back alone, at the address it had, and its steps are done by others meanwhile.
 """
 
+import argparse
 import json
 import os
 
 import tensorflow as tf
 
-STEPS = 200
+ROUND = 100
 
 
 def main() -> None:
     """Serve or coordinate, as this trainer's task asks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
+    flags = parser.parse_args()
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     print(f"{cluster.task_type} {cluster.task_id}", flush=True)
     if cluster.task_type in ("worker", "ps"):
@@ -25,10 +30,10 @@ def main() -> None:
         )
         server.join()
     else:
-        train(cluster)
+        train(cluster, flags.steps)
 
 
-def train(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
+def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, steps: int) -> None:
     """Hand out steps to the workers and end."""
     strategy = tf.distribute.ParameterServerStrategy(cluster)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -46,10 +51,12 @@ def train(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
         bias.assign_sub(0.1 * of_bias)
         return loss
 
-    losses = [coordinator.schedule(step) for _ in range(STEPS)]
-    coordinator.join()
+    for done in range(0, steps, ROUND):
+        losses = [coordinator.schedule(step) for _ in range(min(ROUND, steps - done))]
+        coordinator.join()
+        print(f"step {done + len(losses)}, loss {losses[-1].fetch():.4f}", flush=True)
     workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
-    print(f"{STEPS} steps by {workers} workers, loss {losses[-1].fetch():.4f}", flush=True)
+    print(f"{steps} steps by {workers} workers", flush=True)
     print(f"ends: weights {weight.numpy():.4f} {bias.numpy():.4f}", flush=True)
 
 
