@@ -265,15 +265,21 @@ _TO_COME = {"started": "to start", "ready": "to be ready", "completed": "to comp
 
 def missing_words(job: Job) -> str:
     """Return what a start lacks: roles that wait for others, and replicas that are not there."""
-    parts = []
+    parts: list[str] = []
     for name in starting_roles(job.spec):
         role = job.roles[name]
-        up = {} if role.gate_opened else held_up(job, name)
+        up = () if role.gate_opened else held_up_words(job, name)
         if up:
-            parts += [f"{name} waits for {one} {_TO_COME[gate]}" for one, gate in up.items()]
+            parts += up
         elif role.counts[Count.HOLDING] + role.counts[Count.FOR_GOOD] < minimum_of(job, role):
             parts.append(f"{_absent(role)} not there")
     return "; ".join(parts)
+
+
+def held_up_words(job: Job, name: str) -> tuple[str, ...]:
+    """Return what a role still waits for, one sentence for each role."""
+    up = held_up(job, name)
+    return tuple(f"{name} waits for {one} {_TO_COME[gate]}" for one, gate in up.items())
 
 
 def _absent(role: RoleState) -> str:

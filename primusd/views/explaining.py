@@ -19,11 +19,13 @@ from primusd.job.restarts import why_restarted
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.views import explanation_documents as documents
 from primusd.views.estimates import StartGuess, start_of
-from primusd.views.queue import Queue
+from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import known_time, said_duration
 from primusd.views.waiting import Waiting, why
 
-ROOM_REASONS = frozenset({"WaitingForSlots", "WaitingForQueue", "WaitingForQuota"})
+ROOM_REASONS = frozenset(
+    {"WaitingForSlots", "WaitingForQueue", "WaitingForQuota", "WaitingForPlacement"}
+)
 _RECORDS = {
     "RetryDelayed": ("RetryDecided", "RoleRestarted", "JobRestarted"),
     "StartBackoff": ("StartTimedOut",),
@@ -83,13 +85,20 @@ def _waiting(job: Job, world: World, waiting: Waiting, *, at_ms: int) -> documen
         because=_because(job, _RECORDS.get(waiting.reason, _ASKING)),
     )
     document = _document(job, told)
-    if waiting.reason not in ROOM_REASONS:
+    demand = world.admission.demands.get(job.uid)
+    if waiting.reason not in ROOM_REASONS or demand is None or not is_waiting(demand):
         return msgspec.structs.replace(document, estimate=_at_the_latest(waiting))
     guess = start_of(job, world, at_ms=at_ms)
-    if guess is not None:
-        after = world.jobs[guess.granted.after].spec.name
-        answer = f"{document.answer}; {after} is likely to make room in {_about(guess)}"
-        document = msgspec.structs.replace(document, answer=answer, estimate=_estimate(guess))
+    if guess is None:
+        estimate = _by_deadlines(world, waiting, at_ms=at_ms)
+        document = msgspec.structs.replace(document, estimate=estimate)
+    else:
+        document = msgspec.structs.replace(document, estimate=_estimate(guess))
+        if guess.error_ms or not waiting.starts_ms:
+            # What deadlines tell stands in the sentence already.
+            after = world.jobs[guess.granted.after].spec.name
+            answer = f"{document.answer}; {after} is likely to make room in {_about(guess)}"
+            document = msgspec.structs.replace(document, answer=answer)
     fits = tuple(_would_fit(job, world, guess, at_ms=at_ms))
     return msgspec.structs.replace(document, would_fit=fits) if fits else document
 
@@ -106,6 +115,15 @@ def _at_the_latest(waiting: Waiting) -> documents.Estimate | UnsetType:
     if in_ms is None:
         return UNSET
     return documents.Estimate(in_ms=in_ms, source="the delay that was decided", error_ms=0)
+
+
+def _by_deadlines(world: World, waiting: Waiting, *, at_ms: int) -> documents.Estimate | UnsetType:
+    """Return when admission itself sees the job start at the latest."""
+    by = world.jobs.get(waiting.starts_by)
+    if not waiting.starts_ms or by is None:
+        return UNSET
+    in_ms = max(0, waiting.starts_ms - at_ms)
+    return documents.Estimate(in_ms=in_ms, source=f"deadline of {by.spec.name}", error_ms=0)
 
 
 def _estimate(guess: StartGuess) -> documents.Estimate:

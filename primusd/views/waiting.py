@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from primusd.core import World
+from primusd.job import gates
 from primusd.job.counts import Count, due_of, rules_of
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
@@ -19,6 +20,8 @@ from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration
 
 NAMED_MAX = 3
+IMAGE_WORD = "image"
+"""So begins what a launcher says that waits for an image and not for a place."""
 _OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 _STEPS: tuple[
     tuple[str, tuple[str, str], tuple[Count, ...], frozenset[AttemptPhase | None]], ...
@@ -63,6 +66,7 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
         case JobPhase.STARTING:
             return (
                 _delayed(job, at_ms=at_ms)
+                or _rest_of_gang(job, at_ms=at_ms)
                 or _short_of_slots(job, queue, at_ms=at_ms)
                 or _not_known_gone(job, at_ms=at_ms)
                 or _on_the_way(job)
@@ -73,6 +77,7 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
                 _delayed(job, at_ms=at_ms)
                 or _paused(job, world)
                 or _short_of_slots(job, queue, at_ms=at_ms)
+                or _held_up(job)
             )
         case _:
             return None
@@ -165,9 +170,40 @@ def _on_the_way(job: Job) -> Waiting | None:
     for reason, words, counts, phases in _STEPS:
         count = sum(sum(role.counts[one] for one in counts) for role in job.roles.values())
         count -= _holding_count(job) if reason == "WaitingForReady" else 0
+        if count > 0 and reason == "WaitingForRole":
+            return _held_up(job) or _at_step(job, reason, words, count, phases)
         if count > 0:
             return _at_step(job, reason, words, count, phases)
     return None
+
+
+def _held_up(job: Job) -> Waiting | None:
+    """Return which roles are there and wait for another one to come far enough."""
+    words: list[str] = []
+    roles = replicas = 0
+    for role in job.roles.values():
+        if not role.counts[Count.OPENABLE] or role.gate_opened:
+            continue
+        waits = gates.held_up_words(job, role.name)
+        roles, replicas = roles + bool(waits), replicas + len(waits) * role.counts[Count.OPENABLE]
+        words += waits
+    if not words:
+        return None
+    return Waiting("WaitingForRole", "; ".join(words), {"roles": roles, "replicas": replicas})
+
+
+def _rest_of_gang(job: Job, *, at_ms: int) -> Waiting | None:
+    """Return when an elastic gang that has its minimum starts without the rest."""
+    times = [gates.assembled_ms(job, job.roles[one]) for one in gates.gang_roles(job.spec)]
+    known = [one for one in times if one is not None]
+    if not known or len(known) < len(times) or max(known) <= at_ms:
+        return None
+    there = sum(job.roles[one].counts[Count.HOLDING] for one in gates.gang_roles(job.spec))
+    size = sum(job.roles[one].size for one in gates.gang_roles(job.spec))
+    left_ms = max(known) - at_ms
+    message = f"{there} of {size} are there; it starts with them in {said_duration(left_ms)}"
+    numbers = {"replicas": there, "missing": size - there, "inMs": left_ms}
+    return Waiting("WaitingForRole", message, numbers)
 
 
 def _nearly_there(job: Job, *, at_ms: int) -> Waiting:
@@ -214,9 +250,10 @@ def _at_step(
     message = f"{_counted(count, words)} ({shown})"
     first = found[0][1].newest if found else None
     if first is not None and first.waiting_for:
-        return Waiting(
-            "WaitingForPlacement", f"{message}: {first.waiting_for}", {"replicas": count}
-        )
+        kind = "WaitingForPlacement"
+        if first.waiting_for.startswith(IMAGE_WORD):
+            kind = "WaitingForImage"
+        return Waiting(kind, f"{message}: {first.waiting_for}", {"replicas": count})
     return Waiting(reason, message, {"replicas": count})
 
 
