@@ -30,7 +30,7 @@ async def dump_stacks(life: Life, why: str) -> None:
     program = shutil.which("py-spy")
     if program is not None:
         for pid in [pid for pid in pids if pid not in asked][:PY_SPY_MAX]:
-            life.note(await _py_spy(program, pid))
+            life.note(await py_spy_text(program, pid))
 
 
 def _ask_themselves(life: Life, pids: tuple[int, ...]) -> frozenset[int]:
@@ -43,7 +43,7 @@ def _ask_themselves(life: Life, pids: tuple[int, ...]) -> frozenset[int]:
     )
 
 
-async def _py_spy(program: str, pid: int) -> str:
+async def py_spy_text(program: str, pid: int) -> str:
     """Return py-spy's view of a process; "" it is none of Python's.
 
     Not by `subprocess`: whatever ends below this process is taken in by the trainer's reaper.
