@@ -31,6 +31,7 @@ MODULES = {
     "dataset": "bench.feed_dataset",
     "leases": "bench.leases",
     "core": "bench.core",
+    "queueing": "bench.queueing",
     "idle": "bench.idle",
     "ctl": "bench.ctl",
 }

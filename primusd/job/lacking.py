@@ -1,9 +1,10 @@
 """What a demand still lacks, and what the ready nodes have left for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from primusd.job.admission_events import RoleDemand
 from primusd.job.admission_model import Admission, Demand, Node
-from primusd.job.fitting import missing, total_of
+from primusd.job.fitting import missing, total_of, unfit_sentence
 from primusd.job.memo import Memo
 from primusd.job.phases import NodePhase
 from primusd.job.rooms import Amount
@@ -11,8 +12,18 @@ from primusd.job.usage import NOTHING, amount_of, used_now
 
 FIELDS = ("cpu_milli", "memory_bytes", "gpu", "port_count")
 SLOTS_REMEMBERED = 200_000
+DEMANDS_REMEMBERED = 10_000
+
+Nodes = Mapping[str, Node]
+Shape = tuple[object, ...]
+"""Of a node what decides whether it could hold something when empty."""
 
 _lacking: Memo[Demand, Amount] = Memo(
+    SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held) + len(one.busy)
+)
+
+_never: Memo[Mapping[str, RoleDemand], tuple[Nodes, str]] = Memo(DEMANDS_REMEMBERED)
+_largest: Memo[Demand, Amount] = Memo(
     SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held) + len(one.busy)
 )
 
@@ -35,35 +46,31 @@ def _add_lacking(demand: Demand) -> Amount:
     return total
 
 
-def capacity_of(node: Node) -> Amount:
-    """Return what a node has."""
-    ports = node.last_port - node.first_port + 1
-    return Amount(node.cpu_milli, node.memory_bytes, node.gpu, ports)
-
-
 def free_by_node(state: Admission) -> dict[str, Amount]:
     """Return what the ready nodes have left; ports that rest are not taken off."""
     used = used_now(state)
     return {
-        node.name: capacity_of(node).plus(used.get(node.name, NOTHING), -1)
+        node.name: Amount(
+            node.cpu_milli - taken.cpu_milli,
+            node.memory_bytes - taken.memory_bytes,
+            node.gpu - taken.gpu,
+            node.last_port - node.first_port + 1 - taken.port_count,
+        )
         for node in state.nodes.values()
         if node.phase is NodePhase.READY
+        for taken in (used.get(node.name, NOTHING),)
     }
-
-
-def ready_capacity(state: Admission) -> Amount:
-    """Return what the ready nodes have together."""
-    return sum_of(
-        capacity_of(node) for node in state.nodes.values() if node.phase is NodePhase.READY
-    )
 
 
 def sum_of(amounts: Iterable[Amount]) -> Amount:
     """Return the sum."""
-    total = NOTHING
+    cpu_milli = memory_bytes = gpu = port_count = 0
     for one in amounts:
-        total = total.plus(one)
-    return total
+        cpu_milli += one.cpu_milli
+        memory_bytes += one.memory_bytes
+        gpu += one.gpu
+        port_count += one.port_count
+    return Amount(cpu_milli, memory_bytes, gpu, port_count)
 
 
 def has_enough(state: Admission, demand: Demand, lacking: Amount, free: Amount) -> bool:
@@ -72,7 +79,54 @@ def has_enough(state: Admission, demand: Demand, lacking: Amount, free: Amount) 
     A demand for more CPU than there is is squeezed in when nobody else has any: of that only
     fitting can tell.
     """
-    short = [field for field in FIELDS if getattr(lacking, field) > getattr(free, field)]
-    if short == ["cpu_milli"] and lacking.cpu_milli:
-        return total_of(demand.roles.values()).cpu_milli > ready_capacity(state).cpu_milli
-    return not any(getattr(lacking, field) for field in short)
+    short = [field for field in FIELDS if getattr(lacking, field) > max(0, getattr(free, field))]
+    return not short or (short == ["cpu_milli"] and _may_be_squeezed(state, demand))
+
+
+def has_a_node(state: Admission, demand: Demand, free: Iterable[Amount]) -> bool:
+    """Return False when it is plain that a demand does not fit: no node holds its largest."""
+    largest, nodes = _largest.of(demand, _find_largest), tuple(free)
+    short = [
+        field
+        for field in FIELDS
+        if (asked := getattr(largest, field))
+        and all(getattr(node, field) < asked for node in nodes)
+    ]
+    return not short or (short == ["cpu_milli"] and _may_be_squeezed(state, demand))
+
+
+def _may_be_squeezed(state: Admission, demand: Demand) -> bool:
+    there = sum(node.cpu_milli for node in state.nodes.values() if node.phase is NodePhase.READY)
+    return total_of(demand.roles.values()).cpu_milli > there
+
+
+def _find_largest(demand: Demand) -> Amount:
+    """Return the most of each that a single replica without a slot takes."""
+    roles = {want.role for want, index in missing(demand) if (want.role, index) not in demand.held}
+    shares = [amount_of(demand.roles[role]) for role in roles]
+    return Amount(*(max((getattr(one, field) for one in shares), default=0) for field in FIELDS))
+
+
+def why_never(state: Admission, demand: Demand) -> str:
+    """Return why the nodes known now could never hold a demand; "" they could."""
+    known = _never.get(demand.roles)
+    if known is not None and known[0] is state.nodes:
+        return known[1]
+    if known is not None and _are_alike(known[0], state.nodes):
+        sentence = known[1]
+    else:
+        sentence = unfit_sentence(state, demand.roles.values())
+    return _never.put(demand.roles, (state.nodes, sentence))[1]
+
+
+def _are_alike(before: Nodes, after: Nodes) -> bool:
+    """Return whether nodes could hold the same when empty: most are the same objects."""
+    return len(before) == len(after) and all(
+        (old := before.get(name)) is node or (old is not None and _shape(old) == _shape(node))
+        for name, node in after.items()
+    )
+
+
+def _shape(node: Node) -> Shape:
+    ports = (node.first_port, node.last_port)
+    return (node.phase, node.cpu_milli, node.memory_bytes, node.gpu, ports, node.labels)

@@ -15,8 +15,16 @@ from msgspec import Struct
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.backfill import Start, bound_of, earliest_start
 from primusd.job.events import Place
-from primusd.job.fitting import fit, total_of, unfit_sentence
-from primusd.job.lacking import FIELDS, free_by_node, has_enough, lacking_of, sum_of
+from primusd.job.fitting import fit, total_of
+from primusd.job.lacking import (
+    FIELDS,
+    free_by_node,
+    has_a_node,
+    has_enough,
+    lacking_of,
+    sum_of,
+    why_never,
+)
 from primusd.job.memo import Memo
 from primusd.job.queues import QUOTA_FIELDS, over_quota, queue_named, used_of
 from primusd.job.rooms import Amount
@@ -124,7 +132,7 @@ class Round:
         self, demand: Demand, lacking: Amount, short: Mapping[str, tuple[int, int]]
     ) -> Outcome:
         """Return what becomes of the first that lacks quota or room: it reserves."""
-        never = unfit_sentence(self.state, demand.roles.values())
+        never = why_never(self.state, demand)
         if never:
             return Outcome(Turn.NEVER, lacking, sentence=never)
         self._reserve(demand, lacking, is_room=not short)
@@ -132,6 +140,8 @@ class Round:
 
     def _places(self, demand: Demand, lacking: Amount) -> tuple[Place, ...] | None:
         if not has_enough(self.state, demand, lacking, self._free_in_all):
+            return None
+        if not has_a_node(self.state, demand, self._free.values()):
             return None
         return fit(self.state, demand, at_ms=self._at_ms)
 

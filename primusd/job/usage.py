@@ -6,6 +6,7 @@ of all is made from the sum before and the demands that are not the same any mor
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from operator import is_
 from typing import TypeVar
 
 from msgspec import Struct
@@ -146,11 +147,14 @@ def _changed(book: Book, before: Demands, after: Demands) -> Book:
     draft = _Draft(book)
     for job in changed_jobs(before, after):
         old, new = before.get(job), after.get(job)
-        if old is not None:
-            draft.leave_out(old)
-            _taken.forget(old)
-        if new is not None:
+        if old is not None and new is not None:
+            draft.change(old, new)
+        elif new is not None:
             draft.add(new)
+        elif old is not None:
+            draft.leave_out(old)
+        if old is not None:
+            _taken.forget(old)
     return draft.book()
 
 
@@ -174,13 +178,41 @@ class _Draft:
         self._growing = list(book.growing)
         self._is_waiting_changed = False
 
+    def change(self, old: Demand, new: Demand) -> None:
+        """Count a demand as it is now in place of what it was."""
+        was = taken_by(old)
+        now = _taken.get(new) or _taken.put(new, _shrunk(old, new, was) or _add_up(new))
+        self._move(was, now)
+        self._add_to_queue(old.queue, was.total, -1)
+        self._add_to_queue(new.queue, now.total, 1)
+        self._leave_lists(old)
+        self._enter_lists(new)
+
     def add(self, demand: Demand) -> None:
         """Count a demand in."""
         taken = taken_by(demand)
-        _add(self._by_node, taken.by_node, 1)
-        for node, bits in taken.ports.items():
-            self._ports[node] = self._ports.get(node, 0) | bits
+        self._move(Taken(), taken)
         self._add_to_queue(demand.queue, taken.total, 1)
+        self._enter_lists(demand)
+
+    def leave_out(self, demand: Demand) -> None:
+        """Count a demand out that was counted in."""
+        taken = taken_by(demand)
+        self._move(taken, Taken())
+        self._add_to_queue(demand.queue, taken.total, -1)
+        self._leave_lists(demand)
+
+    def _move(self, was: Taken, now: Taken) -> None:
+        for node in {**was.by_node, **now.by_node}:
+            less, more = was.by_node.get(node, NOTHING), now.by_node.get(node, NOTHING)
+            if less is not more:
+                self._by_node[node] = self._by_node.get(node, NOTHING).plus(less, -1).plus(more)
+        for node in {**was.ports, **now.ports}:
+            gone, come = was.ports.get(node, 0), now.ports.get(node, 0)
+            if gone != come:
+                self._ports[node] = self._ports.get(node, 0) & ~gone | come
+
+    def _enter_lists(self, demand: Demand) -> None:
         if demand.phase is DemandPhase.RELEASING:
             insort(self._releasing, demand.job)
         elif demand.held:
@@ -193,13 +225,7 @@ class _Draft:
         if demand.held and demand.ends_ms:
             insort(self._ends, (demand.ends_ms, demand.job))
 
-    def leave_out(self, demand: Demand) -> None:
-        """Count a demand out that was counted in."""
-        taken = taken_by(demand)
-        _add(self._by_node, taken.by_node, -1)
-        for node, bits in taken.ports.items():
-            self._ports[node] = self._ports.get(node, 0) & ~bits
-        self._add_to_queue(demand.queue, taken.total, -1)
+    def _leave_lists(self, demand: Demand) -> None:
         if demand.phase is DemandPhase.RELEASING:
             _remove(self._releasing, demand.job)
         elif demand.held:
@@ -227,11 +253,6 @@ class _Draft:
             tuple(self._releasing),
             tuple(self._growing),
         )
-
-
-def _add(sums: dict[str, Amount], more: Mapping[str, Amount], times: int) -> None:
-    for node, amount in more.items():
-        sums[node] = sums.get(node, NOTHING).plus(amount, times)
 
 
 def could_grow(demand: Demand) -> bool:
@@ -268,6 +289,37 @@ def taken_by(demand: Demand) -> Taken:
     return _taken.of(demand, _add_up)
 
 
+def _shrunk(old: Demand, new: Demand, taken: Taken) -> Taken | None:
+    """Return what is left of what a demand took when all it did was give slots back; None else."""
+    is_same = old.old_slots == new.old_slots and not (old.old_ports or new.old_ports)
+    if not is_same or not all(map(is_, map(old.held.get, new.held), new.held.values())):
+        return None
+    by_node, ports, total = dict(taken.by_node), dict(taken.ports), taken.total
+    gone = [key for key in old.held if key not in new.held]
+    for role in {role for role, _ in old.held}:
+        if _want(old, role) != _want(new, role):
+            return None
+    for role, index in gone:
+        held, want = old.held[role, index], _want(old, role)
+        if want is not None:
+            share = _share(want, held.memory_bytes)
+            by_node[held.node] = by_node[held.node].plus(share, -1)
+            total = total.plus(share, -1)
+        if held.first_port:
+            ports[held.node] &= ~port_bits(held.first_port, held.port_count)
+    return Taken(by_node, ports, total)
+
+
+def _want(demand: Demand, role: str) -> RoleDemand | None:
+    return demand.roles.get(role) or demand.leaving.get(role)
+
+
+def _share(want: RoleDemand, memory_bytes: int) -> Amount:
+    """Return what one replica takes; its slot may have a memory of its own."""
+    share = amount_of(want)
+    return replace(share, memory_bytes=memory_bytes) if memory_bytes else share
+
+
 def _add_up(demand: Demand) -> Taken:
     counts: dict[tuple[str, str, int], int] = {}
     ports: dict[str, int] = {}
@@ -286,11 +338,9 @@ def _add_up(demand: Demand) -> Taken:
     by_node: dict[str, Amount] = {}
     total = NOTHING
     for (role, node, memory_bytes), count in counts.items():
-        want = demand.roles.get(role) or demand.leaving.get(role)
+        want = _want(demand, role)
         if want is not None:
-            share = amount_of(want)
-            if memory_bytes:
-                share = replace(share, memory_bytes=memory_bytes)
+            share = _share(want, memory_bytes)
             by_node[node] = by_node.get(node, NOTHING).plus(share, count)
             total = total.plus(share, count)
     return Taken(by_node, ports, total)
@@ -300,7 +350,8 @@ def used_by_node(demands: Iterable[Demand], admission: Admission) -> dict[str, A
     """Return what the demands' slots and the quarantined ones of admission take, by node."""
     used: dict[str, Amount] = {}
     for demand in demands:
-        _add(used, taken_by(demand).by_node, 1)
+        for node, amount in taken_by(demand).by_node.items():
+            used[node] = used.get(node, NOTHING).plus(amount)
     return _with_quarantined(used, admission)
 
 

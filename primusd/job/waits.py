@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.backfill import Start
-from primusd.job.fitting import unfit_sentence
-from primusd.job.lacking import free_by_node, sum_of
+from primusd.job.lacking import free_by_node, sum_of, why_never
 from primusd.job.phases import NodePhase
 from primusd.job.queues import QUOTA_FIELDS, queue_named, used_of
 from primusd.job.rooms import Amount
@@ -74,7 +73,7 @@ class Survey:
             self._ahead[demand.queue] = here + 1
         outcome = self._round.judge(demand)
         if outcome.turn is Turn.BEHIND:
-            never = unfit_sentence(self.state, demand.roles.values())
+            never = why_never(self.state, demand)
             outcome = Outcome(Turn.NEVER, outcome.lacking, sentence=never) if never else outcome
         self._outcomes[demand.job] = outcome
 
