@@ -119,11 +119,13 @@ def _at_the_latest(waiting: Waiting) -> documents.Estimate | UnsetType:
 
 def _by_deadlines(world: World, waiting: Waiting, *, at_ms: int) -> documents.Estimate | UnsetType:
     """Return when admission itself sees the job start at the latest."""
-    by = world.jobs.get(waiting.starts_by)
-    if not waiting.starts_ms or by is None:
+    if not waiting.starts_ms:
         return UNSET
+    # In a replay the other jobs are known to admission alone.
+    names = {uid: name for (_, name), uid in world.admission.names.items()}
+    by = names.get(waiting.starts_by, waiting.starts_by)
     in_ms = max(0, waiting.starts_ms - at_ms)
-    return documents.Estimate(in_ms=in_ms, source=f"deadline of {by.spec.name}", error_ms=0)
+    return documents.Estimate(in_ms=in_ms, source=f"deadline of {by}", error_ms=0)
 
 
 def _estimate(guess: StartGuess) -> documents.Estimate:
