@@ -12,7 +12,7 @@ from primusd.api.asking import answer, caller_of, check_version, context_of, fin
 from primusd.api.context import Context
 from primusd.core import Raised, Rejected
 from primusd.engine import wedged_error
-from primusd.errors import MalformedError, NotFoundError, Problem
+from primusd.errors import MalformedError, NotFoundError, PhaseConflictError, Problem
 from primusd.job.events import (
     CancelRequested,
     RestartRequested,
@@ -41,6 +41,18 @@ Act = (
     | SuspendRequested
     | VerdictRequested
 )
+
+
+WORDS: Mapping[type, str] = {
+    SuspendRequested: "suspended",
+    ResumeRequested: "resumed",
+    RestartRequested: "restarted",
+    RoleScaled: "scaled",
+    SpecPatched: "changed",
+    VerdictRequested: "finished",
+}
+"""What a job cannot be where its table refuses an act."""
+HINTS = {"Draining": "primusctl cancel {name}", "Suspended": "primusctl resume {name}"}
 
 
 class ReasonBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,14 +184,27 @@ async def propose_together(context: Context, job: Job, events: Sequence[Act], *,
         PrimusdError: The first one that the job's table refuses.
     """
     proposals = [Proposal(job.uid, event, by) for event in events]
-    for one in await context.engine.propose_all(proposals):
+    for event, one in zip(events, await context.engine.propose_all(proposals), strict=True):
         match one:
+            case Rejected(PhaseConflictError() as error) if type(event) in WORDS:
+                raise _in_words(job, event, error) from error
             case Rejected(error):
                 raise error
             case Raised(machine):
                 raise wedged_error(machine)
             case _:
                 pass
+
+
+def _in_words(job: Job, event: Act, error: PhaseConflictError) -> PhaseConflictError:
+    """Return the refusal of a table's cell as a person understands it."""
+    name = job.spec.name
+    return PhaseConflictError(
+        f"{name} is {error.phase}: it cannot be {WORDS[type(event)]}",
+        phase=error.phase,
+        event=error.event,
+        hint=HINTS.get(error.phase, "").format(name=name),
+    )
 
 
 def check_job_version(request: web.Request, context: Context, job: Job) -> None:

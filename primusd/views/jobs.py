@@ -71,7 +71,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         started_at=known_time(job.started_ms),
         ended_at=known_time(job.ended_ms),
         duration_ms=job.ended_ms - job.created_ms if job.ended_ms else UNSET,
-        deadline_at=known_time(deadline_at_ms(job)),
+        deadline_at=known_time(_deadline_ms(job)),
         queue=_queue(job, queue, at_ms=at_ms),
         roles={name: _role(job, role, counts[name]) for name, role in job.roles.items()},
         budgets=documents.Budgets(
@@ -150,6 +150,11 @@ def _budget(job: Job, budget: Budget, *, at_ms: int) -> documents.BudgetStatus:
 def _data(job: Job, world: World) -> Mapping[str, documents.StreamStatus]:
     streams = ((name, world.streams.get(f"{job.uid}/{name}")) for name in job.streams)
     return {name: stream_status(one) for name, one in streams if one is not None}
+
+
+def _deadline_ms(job: Job) -> int:
+    """Return the deadline's time; 0 where it stands still, since nobody knows it then."""
+    return 0 if job.phase is JobPhase.SUSPENDED else deadline_at_ms(job)
 
 
 def _checkpoint(job: Job) -> documents.CheckpointStatus | UnsetType:

@@ -77,6 +77,27 @@ def test_a_deadline_that_is_moved_takes_its_warning_back_and_warns_again() -> No
     assert cluster.reasons().count("LimitNeared") == 2
 
 
+def test_a_limit_that_is_taken_away_takes_its_warning_with_it() -> None:
+    cluster = running(deadline_ms=HOUR_MS, deadline_warn_ms=10 * MINUTE_MS)
+    cluster.wait(55 * MINUTE_MS)
+
+    cluster.say(ev.SpecPatched(replace(cluster.job.spec, deadline_ms=0), {}))
+
+    assert near(cluster) == {}
+    cluster.wait(24 * HOUR_MS)
+    assert cluster.phase == "Running"
+
+
+def test_a_limit_that_is_lowered_below_what_is_used_ends_the_job_at_once() -> None:
+    cluster = running(max_replica_ms=10 * HOUR_MS)
+    cluster.wait(2 * HOUR_MS)
+
+    cluster.say(ev.SpecPatched(replace(cluster.job.spec, max_replica_ms=HOUR_MS), {}))
+
+    cluster.stop_all()
+    assert reason_of(cluster) == ("Failed", "ReplicaHoursUsed")
+
+
 def test_replica_hours_are_those_of_all_trainers_together() -> None:
     cluster = running(replicas=4, max_replica_ms=4 * HOUR_MS)
 
