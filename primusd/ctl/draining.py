@@ -41,7 +41,8 @@ def drain_node(call: Call, name: str, *, at_once: bool, is_awaited: bool, within
             if within_s and time.monotonic() > end_s:
                 left = len(mappings(mapping(node, "drain"), "left"))
                 raise CtlError(
-                    f"{left} are still on {name}; the drain goes on",
+                    f"{left} {'replica is' if left == 1 else 'replicas are'} still on {name}; "
+                    "the drain goes on",
                     hint=f"primusctl nodes drain {name}, or uncordon it",
                     exit_code=TIMED_OUT,
                 )
@@ -72,7 +73,7 @@ def _tell(call: Call, node: Json, told: dict[str, str]) -> None:
     for who, words in now.items():
         if told.get(who) != words:
             printer.line(f"{who} {words}")
-    for who in told.keys() - now.keys():
+    for who in sorted(told.keys() - now.keys()):
         printer.line(f"{who} has left")
     if now != told or not told:
         printer.line(f"{text(node, 'name')} {shown_phase(node)}")

@@ -1,17 +1,16 @@
 """What a node measures of its host, or of its control group: real processes, real counters."""
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from primusd.node.host import core_count, meminfo_bytes
 from primusd.node.metering import GroupScope, HostScope, Load, Meter, Share, uses_of
+from tests.edges.groups import Group, can_be_made, making_group
 
 MIB = 1 << 20
 CORES_MILLI = core_count() * 1000
@@ -27,7 +26,6 @@ subprocess.run([sys.executable, "-c", "for _ in range(3_000_000): pass"])
 print("reaped", flush=True)
 sys.stdin.read()
 """
-TREES = Path("/sys/fs/cgroup")
 
 
 class Scripted:
@@ -45,7 +43,7 @@ class Scripted:
 
 
 @contextmanager
-def process(code: str, *, says: str = "", group: "Group | None" = None) -> Iterator[int]:
+def process(code: str, *, says: str = "", group: Group | None = None) -> Iterator[int]:
     """Run Python code, in a control group from its first instruction on; yield its pid."""
     enter = ""
     if group is not None:
@@ -69,31 +67,16 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-class Group:
-    """A control group of version 1 with a memory limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        name = f"primusd-test-{os.getpid()}-{time.monotonic_ns()}"
-        self.memory, self.cpu = TREES / "memory" / name, TREES / "cpuacct" / name
-        self.memory.mkdir()
-        self.cpu.mkdir()
-        (self.memory / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        self.procs = (self.memory / "cgroup.procs", self.cpu / "cgroup.procs")
-        self.scope = GroupScope(self.memory, self.cpu, limit_bytes)
-
-    def remove(self) -> None:
-        for folder in (self.memory, self.cpu):
-            until(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc] # bound at once
-            folder.rmdir()
-
-
 @pytest.fixture
 def group() -> Iterator[Group]:
-    if not os.access(TREES / "memory", os.W_OK) or not os.access(TREES / "cpuacct", os.W_OK):
+    if not can_be_made():
         pytest.skip("no control groups of version 1 can be made here")
-    made = Group(1024 * MIB)
-    yield made
-    made.remove()
+    with making_group(1024 * MIB) as made:
+        yield made
+
+
+def scope_of(group: Group) -> GroupScope:
+    return GroupScope(group.memory, group.cpu, group.limit_bytes)
 
 
 def test_what_is_idle_besides_what_is_offered_is_no_load() -> None:
@@ -153,12 +136,13 @@ def test_a_host_has_the_memory_that_the_kernel_says_and_cores_that_get_busy() ->
 
 @pytest.mark.root
 def test_what_a_foreign_process_takes_of_a_control_group_is_load(group: Group) -> None:
-    meter = Meter(group.scope, cpu_milli=CORES_MILLI, memory_bytes=1024 * MIB)
+    scope = scope_of(group)
+    meter = Meter(scope, cpu_milli=CORES_MILLI, memory_bytes=1024 * MIB)
     before = meter.measure((), at_ns=0)
 
     with process(HOLD.format(300), says="held", group=group), process(SPIN, group=group):
-        spent_ms = group.scope.cpu_ms()
-        until(lambda: group.scope.cpu_ms() >= spent_ms + 100)
+        spent_ms = scope.cpu_ms()
+        until(lambda: scope.cpu_ms() >= spent_ms + 100)
         found = meter.measure((), at_ns=S_NS)
 
     assert before.memory_bytes < 20 * MIB
@@ -168,7 +152,8 @@ def test_what_a_foreign_process_takes_of_a_control_group_is_load(group: Group) -
 
 @pytest.mark.root
 def test_what_an_attempt_takes_is_load_only_above_what_its_slot_has(group: Group) -> None:
-    meter = Meter(group.scope, cpu_milli=CORES_MILLI, memory_bytes=1024 * MIB)
+    scope = scope_of(group)
+    meter = Meter(scope, cpu_milli=CORES_MILLI, memory_bytes=1024 * MIB)
 
     with process(HOLD.format(300), says="held", group=group) as pid:
         within = meter.measure((Share(pid, 1_000, 512 * MIB),), at_ns=0)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.real.port_ranges import own_ports
+from tests.real.second_node import Second
 
 BIN = Path(sys.executable).parent
 WAIT_S = 40
@@ -204,3 +205,14 @@ def head() -> Iterator[Head]:
 def make_head() -> Callable[[], AbstractContextManager[Head]]:
     """What makes one head after the other."""
     return making
+
+
+@pytest.fixture
+def second(head: Head) -> Iterator[Second]:
+    """Node b, not started yet; the node of the head itself has two cores."""
+    settings = Path(head.environment["PRIMUSD_CONFIG"])
+    settings.write_text(settings.read_text() + "cpu = 2\n")
+    with own_ports() as ports:
+        made = Second(head, ports)
+        yield made
+        made.end()

@@ -2,100 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 import pytest
 
-from tests.real.port_ranges import own_ports
-
-BIN = "primusd"
-
-
-class Second:
-    """Node `b` of a head, with a state directory and ports of its own."""
-
-    def __init__(self, head: Any, ports: tuple[int, int]) -> None:
-        self.head = head
-        self.ports = ports
-        self.file = head.folder / "b.json"
-        self.state = head.folder / "other"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def introduce(self) -> None:
-        """Write the file by which it finds the daemon."""
-        self.head.ctl("nodes", "add", "b", "--out", str(self.file))
-
-    def start(self) -> None:
-        """Start it, and wait until the daemon knows it as ready."""
-        command = [BIN, "node", "--name", "b", "--bootstrap", str(self.file)]
-        command += ["--state-dir", str(self.state), "--ports", f"{self.ports[0]}-{self.ports[1]}"]
-        command += ["--cpu", "3", "--memory", "4Gi", "--label", "zone=x"]
-        environment = dict(self.head.environment)
-        del environment["PRIMUS_ADDRESS"]
-        with self.head.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        self.head.until("b is ready", lambda: self.document().get("phase") == "Ready")
-
-    def kill(self) -> None:
-        """Kill it without a word."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def document(self) -> dict[str, Any]:
-        """Return what the daemon shows of it, {} nothing."""
-        items = self.head.document("nodes", "list")["items"]
-        return next((one for one in items if one["name"] == "b"), {})
-
-
-@pytest.fixture
-def second(head: Any) -> Iterator[Second]:
-    """Node b, not started yet; the node of the head itself has two cores."""
-    settings = Path(head.environment["PRIMUSD_CONFIG"])
-    settings.write_text(settings.read_text() + "cpu = 2\n")
-    with own_ports() as ports:
-        made = Second(head, ports)
-        yield made
-        if made.process is not None:
-            made.process.kill()
-            made.process.wait()
-
-
-def first_name(head: Any) -> str:
-    """Return the name of the head's own node."""
-    (name,) = {one["name"] for one in head.document("nodes", "list")["items"]} - {"b"}
-    return str(name)
-
-
-def cordon_first(head: Any) -> str:
-    """Let everything new go to b; return the name of the other node."""
-    name = first_name(head)
-    head.ctl("nodes", "cordon", name)
-    return name
-
-
-def worker(command: str, **changes: object) -> str:
-    """Return a job file with workers of one core each."""
-    role = {"command": command, "resources": {"cpu": 1}, "restart": {"delay": "50ms"}}
-    job = {"apiVersion": "primus/v1", "name": "two", "roles": {"worker": {**role, **changes}}}
-    return json.dumps({**job, "budgets": {"application": 5}, "files": ["hi.txt"]})
-
-
-def submit(head: Any, command: str, **changes: object) -> str:
-    """Submit such a job, which ships a file."""
-    (head.folder / "hi.txt").write_text("shipped\n")
-    return str(head.submit(worker(command, **changes)))
-
-
-def placed(head: Any, name: str) -> dict[str, str]:
-    """Return on which node the newest attempt of each replica is."""
-    items = head.document("get", name, "--replicas")["items"]
-    return {one["name"]: one["attempts"][-1]["node"] for one in items}
+from tests.real.second_node import Second, cordon_first, placed, started, submit, worker
 
 
 def logged(head: Any, name: str, *flags: str) -> dict[str, list[str]]:
@@ -107,14 +20,6 @@ def logged(head: Any, name: str, *flags: str) -> dict[str, list[str]]:
     return found
 
 
-def started(head: Any, second: Second, *, flags: tuple[str, ...] = ()) -> None:
-    """Start the daemon and both nodes."""
-    head.start(*flags)
-    head.until("the first node is ready", lambda: bool(head.document("nodes", "list")["items"]))
-    second.introduce()
-    second.start()
-
-
 TELL = 'cat hi.txt; echo "$PRIMUS_HOST $PRIMUS_PORT"; echo $(cat $PRIMUS_PEERS_FILE)'
 
 
@@ -122,7 +27,7 @@ def test_a_full_first_node_leaves_the_rest_to_the_second(head: Any, second: Seco
     """Files, ports, peers and logs are right on both; copies are made of the second's logs only."""
     started(head, second)
     shown = second.document()
-    name = submit(head, TELL, replicas=5)
+    name = submit(head, TELL, replicas={"min": 5, "max": 5})
 
     assert head.ended(name)["phase"] == "Succeeded"
 
