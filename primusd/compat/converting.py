@@ -151,6 +151,7 @@ def _role(role: Fields, name: str, job: Fields, job_env: Mapping[str, str], draf
     if ports > 1:
         names = ["main", *(f"port-{number}" for number in range(1, ports))]
         draft.put((*path, "ports"), names, role.at("portNum"))
+    _placement(role, path, draft)
     begins_anew = convert_failover(role, path, draft)
     if role.enum("inputPolicy", ("ENV", "STREAMING")) == "STREAMING":
         if job.has("inputManager"):
@@ -170,6 +171,18 @@ def _resources(role: Fields, path: Path, draft: Draft) -> None:
         if number:
             value: object = f"{number}{unit}" if unit else number
             draft.put((*path, "resources", ours), value, role.at(theirs))
+
+
+def _placement(role: Fields, path: Path, draft: Draft) -> None:
+    """Keep a limit per node, which the original read and never asked for."""
+    if not role.has("scheduleStrategy"):
+        return
+    strategy = role.message("scheduleStrategy")
+    most = strategy.number("maxReplicasPerNode")
+    if most:
+        source = strategy.at("maxReplicasPerNode")
+        draft.put((*path, "placement", "maxPerNode"), most, source)
+    strategy.report_rest()
 
 
 def _env(role: Fields, path: Path, job: Fields, job_env: Mapping[str, str], draft: Draft) -> None:

@@ -55,7 +55,7 @@ REASONS: dict[str, str] = {
     "role.*.minNum": "only a dynamic policy asks for it",
     "role.*.pluginConfig": "there are no launch plugins",
     "role.*.roleScheduler": _DEAD,
-    "role.*.scheduleStrategy": "its limit per node was never asked for in the original; write placement",
+    "role.*.scheduleStrategy": _DEAD,
     "role.*.scheduleStrategy.elasticResource": "memory is not grown in this build",
     "role.*.scheduleStrategy.roleCategory": ("PRIMUS_ROLE_CATEGORY is told from the role's name"),
     "role.*.useTfDataService": _DEAD,

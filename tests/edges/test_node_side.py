@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from primusd.api.nodes import seen
 from primusd.engine import Anew
 from primusd.errors import NotLeaderError
 from primusd.executor.protocol import Refused, Usage
@@ -17,6 +18,7 @@ from primusd.job.spec import Resources
 from primusd.keys import node_key
 from primusd.launchers.base import LauncherEvent
 from primusd.node.protocol import NodeAttempt, NodeOrders, NodeReport, NodeWelcome
+from primusd.records import ADMISSION
 from tests.edges.daemon_side import (
     SECRET,
     Daemon,
@@ -297,3 +299,40 @@ async def test_a_node_is_told_of_which_jobs_it_may_drop_the_folders(daemon: Daem
         orders = await report(node, orders, jobs=(live, buried, unknown))
 
     assert orders.drop == (buried,)
+
+
+async def test_load_is_recorded_when_there_is_a_choice_and_it_changed_by_a_step(
+    daemon: Daemon,
+) -> None:
+    def load() -> tuple[int, int]:
+        found = daemon.engine.world.admission.nodes["n1"].load
+        return found.cpu_milli, found.memory_bytes
+
+    async def weigh(cpu_milli: int, memory_bytes: int) -> tuple[int, int]:
+        node.seq += 1
+        told = NodeReport(node.seq, orders.term, orders.revision, ())
+        told = replace(told, load_cpu_milli=cpu_milli, load_memory_bytes=memory_bytes)
+        await node.say_as_node(told)
+        while (answer := await node.hear_as_node()).report < node.seq:  # type: ignore[union-attr] # orders
+            pass
+        assert isinstance(answer, NodeOrders)
+        return load()
+
+    async with voice(daemon, key=KEY, path=PATH) as node:
+        orders = await welcome(node)
+        await daemon.until(lambda: phase(daemon) is NodePhase.READY)
+        capacity = daemon.engine.world.admission.nodes["n1"]
+        step = capacity.cpu_milli // 4
+        alone = await weigh(4 * step, 0)
+        other = replace(seen(node_hello(), "local"), node="n2")
+        await daemon.engine.propose(ADMISSION, other, by="test")
+
+        small = await weigh(step - 1, -1)
+        await weigh(step, -1)
+        await daemon.until(lambda: load() == (step, 0))
+        unknown = await weigh(-1, capacity.memory_bytes // 8 - 1)
+        await weigh(-1, capacity.memory_bytes // 8)
+        await daemon.until(lambda: load() == (step, capacity.memory_bytes // 8))
+
+    assert alone == small == (0, 0)
+    assert unknown == (step, 0)

@@ -222,3 +222,11 @@ def test_one_of_our_files_is_not_converted_and_a_wrong_one_is_refused() -> None:
         convert_file(b'{"role": [{"num": "x"}, {"num": -1}]}', filename="a.json")
 
     assert [one.path for one in caught.value.errors][:2] == ["role[0].num", "role[1].num"]
+
+
+def test_limit_per_node_is_kept_A30_M026() -> None:
+    """The original reads it, and never asks its strategy."""
+    found = parsed(role(num=2, scheduleStrategy={"maxReplicasPerNode": 1, "roleCategory": "X"}))
+
+    assert found.spec.roles["worker"].placement.max_per_node == 1
+    assert any("roleCategory" in warning for warning in found.warnings)

@@ -2,6 +2,8 @@
 
 from primusd.job import admission_events as adm
 from primusd.job import events as ev
+from primusd.job.commands import StopAttempt
+from primusd.job.duties import plan_of
 from primusd.job.phases import AttemptPhase, Cause, NodePhase, StopReason
 from primusd.job.spec import Resources
 from tests.state.job_driver import UID, Cluster, budgets, role, spec
@@ -267,6 +269,8 @@ def test_replicas_placed_on_a_host_that_has_just_died_begin_elsewhere_when_it_is
     cluster.wait(30_000)
     admission(cluster, adm.NodeWentAway("n1"))
     assert cluster.names(AttemptPhase.STOPPING) == lost
+    stops = [one for one in plan_of(cluster.job) if isinstance(one, StopAttempt)]
+    assert {one.deadline_ms - cluster.now_ms for one in stops} == {5_000}
     cluster.wait(5_000)
     for name in lost:
         attempt = cluster.newest(name)
