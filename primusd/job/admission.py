@@ -3,7 +3,7 @@
 Tables: docs/state-machines.md §7.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from msgspec.structs import replace
 
@@ -18,12 +18,14 @@ from primusd.job.events import TimePassed
 from primusd.job.fitting import indices, is_satisfied
 from primusd.job.growth import asked_bytes, has_bytes
 from primusd.job.machine import At, Ignore
+from primusd.job.memo import Memo
 from primusd.job.phases import DemandPhase
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 
 KEY_KEPT_MS = 24 * 3_600_000
 PORT_REST_MS = 60_000
 PORT_TAKEN_REST_MS = 600_000
+_first_end_ms: Memo[Mapping[str, Tombstone], int] = Memo(4)
 
 DEMAND_TABLE = parse_table("""
                   | Waiting              | Granted              | Releasing
@@ -97,7 +99,11 @@ def _demand_raised(state: Admission, event: ev.DemandRaised, at: At) -> Admissio
     demand = replace(demand, moving=grants.moving_of(demand, event.moving))
     state, demand = _set_aside_taken_ports(state, demand, event, at)
     state, demand = _rest_old_ports(state, demand, demand.old_ports.keys() - demand.busy, at)
-    return _shed(state, demand, at)
+    state = _shed(state, demand, at)
+    # Who lacks the slot that it has hears of it now, and begins before it can say so.
+    demand = state.demands[event.job]
+    told = grants.members(event.lacking) & demand.held.keys()
+    return _with_demand(state, replace(demand, busy=demand.busy | told)) if told else state
 
 
 def _set_aside_taken_ports(
@@ -289,9 +295,7 @@ def _demand_fitted(state: Admission, event: ev.DemandFitted, at: At) -> Admissio
     had_slots = bool(state.demands[event.job].held)
     granted_ms = demand.granted_ms if had_slots else at.at_ms
     ends_ms = bound_of(demand, at.at_ms)
-    return _with_demand(
-        state, replace(demand, phase=phase, granted_ms=granted_ms, ends_ms=ends_ms)
-    )
+    return _with_demand(state, replace(demand, phase=phase, granted_ms=granted_ms, ends_ms=ends_ms))
 
 
 def _demand_evicted(state: Admission, event: ev.DemandEvicted, at: At) -> Admission | Ignore:
@@ -444,6 +448,11 @@ def plan(state: Admission) -> tuple[Command, ...]:
 
 def deadline_ms(state: Admission) -> int:
     """Return when the next exclusion, port rest or tombstone ends; 0 none."""
-    times = [one.until_ms for one in state.tombstones.values()]
-    times += nodes.deadlines(state, is_waited_for=bool(in_order(state)))
+    times = [_first_end_ms.of(state.tombstones, _end_of_first)] if state.tombstones else []
+    is_waited_for = bool(usage.book_of(state.demands).waiting)
+    times += nodes.deadlines(state, is_waited_for=is_waited_for)
     return min(times, default=0)
+
+
+def _end_of_first(tombstones: Mapping[str, Tombstone]) -> int:
+    return min(one.until_ms for one in tombstones.values())

@@ -3,7 +3,7 @@
 Table: docs/state-machines.md §7.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -11,10 +11,14 @@ from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job import admission_events as ev
 from primusd.job.admission_model import Admission, Fault, Node
 from primusd.job.machine import At, Ignore
+from primusd.job.memo import Memo
 from primusd.job.phases import NodePhase
 from primusd.job.scoring import Load
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 
+PORT_WAKE_MS = 1_000
+"""Ports that rest are waited for in whole seconds: a thousand ends are not a thousand events."""
+_first_ms: Memo[Mapping[int, int], int] = Memo(256)
 FAULT_WINDOW_MS = 3_600_000
 FAULTS_TO_EXCLUDE = 2
 SAME_FAULT_MS = 60_000
@@ -303,6 +307,10 @@ def rest_ports(state: Admission, name: str, ports: tuple[int, ...], *, until_ms:
     return _with(state, replace(node, resting_ports=resting))
 
 
+def _first_of(resting: Mapping[int, int]) -> int:
+    return min(resting.values())
+
+
 def deadlines(state: Admission, *, is_waited_for: bool) -> list[int]:
     """Return the journal times at which a node changes by itself."""
     found: list[int] = []
@@ -310,7 +318,8 @@ def deadlines(state: Admission, *, is_waited_for: bool) -> list[int]:
         if node.phase is NodePhase.EXCLUDED:
             found.append(node.excluded_until_ms)
         if node.resting_ports and is_waited_for:
-            found.append(min(node.resting_ports.values()))
+            first_ms = _first_ms.of(node.resting_ports, _first_of)
+            found.append(-(-first_ms // PORT_WAKE_MS) * PORT_WAKE_MS)
         if node.shunned:
             found.append(min(node.shunned.values()))
     return found

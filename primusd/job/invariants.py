@@ -15,7 +15,7 @@ from primusd.job.ids import replica_name
 from primusd.job.job import deadline_ms
 from primusd.job.model import Attempt, Job, Replica, RoleState, replicas_of
 from primusd.job.phases import AttemptPhase, Cause, DemandPhase, JobPhase, ReplicaPhase
-from primusd.job.usage import used_by_node
+from primusd.job.usage import book_anew, book_of, used_by_node
 
 
 class Machines(Protocol):
@@ -241,7 +241,8 @@ def _check_attempt_moves_on(
 
 
 def _check_slots(admission: Admission) -> None:
-    """5: what is taken is there; CPU is compressible."""
+    """5: what is taken is there; CPU is compressible. Sums carried on are as made anew."""
+    assert book_of(admission.demands) == book_anew(admission.demands), "5: the sums are wrong"
     for name, used in used_by_node(admission.demands.values(), admission).items():
         node = admission.nodes.get(name)
         if node is not None:
