@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from primusd.api.reports import proposals
 from primusd.executor.hanging import GAP_MS, Signs, Watch, look, sample_ms
-from primusd.executor.protocol import LaunchOrder, Progress
+from primusd.executor.protocol import LaunchOrder, Progress, Report
+from primusd.executor.protocol import Trainer as TrainerFact
 from primusd.job import events as ev
 from primusd.job.spec import Hang
 from primusd.views.documents import Condition
@@ -293,3 +295,22 @@ def test_C10_a_trainer_that_hangs_each_time_uses_up_its_budget() -> None:
     assert cluster.replica("worker-0").last_number == 4
     assert cluster.job.verdict is not None
     assert "stopped: hung" in cluster.job.verdict.message
+
+
+def test_a_report_tells_of_a_hang_once_and_once_of_its_end() -> None:
+    cluster = Cluster()
+    cluster.run()
+    trainer = TrainerFact(8, 0, ready=True)
+
+    def said(hang: str) -> list[str]:
+        report = Report(1, "running", 1, trainer, None, hang=hang)
+        found = proposals(cluster.job, cluster.id("worker-0"), cluster.newest("worker-0"), report)
+        for one in found:
+            cluster.say(one.event, by=one.by)
+        return [one.event.evidence for one in found if isinstance(one.event, ev.TrainerHung)]
+
+    assert said("") == []
+    assert said("no progress for 60 s") == ["no progress for 60 s"]
+    assert said("no progress for 60 s") == []
+    assert said("") == [""]
+    assert said("") == []
