@@ -18,6 +18,9 @@ LINE_CHARACTERS_MAX = 240
 COMMAND_CODES = frozenset({126, 127})
 """What a shell answers when a command cannot be run or is not found."""
 SIGKILL = 9
+GLOO_LINE = "terminate called without an active exception"
+GLOO_HINT = ", as gloo does now and then when its work is done: see docs/frameworks.md, torch"
+"""One process in twenty, seen with torch 2.15.0; the remedy is in how a trainer ends."""
 PEAK_PERCENT = 95
 """Of the memory limit: killed after so high a peak, where nobody counts, it is taken for want of
 memory."""
@@ -279,5 +282,7 @@ def how_it_ended(outcome: Outcome) -> str:
             return f"could not be started: {outcome.last_line} ({first})"
         return _WORDS[outcome.cause].format(first=first, reason=outcome.stop_reason)
     if outcome.signal is not None:
-        return f"crashed by {signal_name(outcome.signal)}"
+        is_gloo = outcome.signal == signals.SIGABRT and outcome.last_line.startswith(GLOO_LINE)
+        hint = GLOO_HINT if is_gloo else ""
+        return f"crashed by {signal_name(outcome.signal)}{hint}"
     return f"crashed with code {outcome.exit_code}"

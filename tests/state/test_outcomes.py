@@ -167,6 +167,18 @@ def test_a_signal_is_named() -> None:
     assert decide(Evidence(exit=ended(None, 250)), at_ms=0).evidence[0] == "signal 250"
 
 
+def test_gloos_abort_after_its_work_is_told_with_the_page_that_helps() -> None:
+    lines = "rank 0 ends: loss 0.0001\nterminate called without an active exception\n"
+    hint = ", as gloo does now and then when its work is done: see docs/frameworks.md, torch"
+
+    of_gloo = decide(Evidence(exit=ended(None, 6, lines=lines)), at_ms=0)
+    other = decide(Evidence(exit=ended(None, 6, lines="corrupted size vs. prev_size")), at_ms=0)
+
+    assert of_gloo.cause is Cause.CRASHED, "the hint excuses nothing"
+    assert how_it_ended(of_gloo) == f"crashed by signal 6 (SIGABRT){hint}"
+    assert how_it_ended(other) == "crashed by signal 6 (SIGABRT)"
+
+
 def test_C44_what_a_trainer_prints_does_not_grow_the_state() -> None:
     assert len(last_line("x" * 100_000)) <= 240
     record = ended(None, error="files:" + "y" * 100_000)
