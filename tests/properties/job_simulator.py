@@ -26,8 +26,12 @@ from primusd.job.phases import AttemptPhase, JobPhase
 from primusd.job.run_order import run_order
 from primusd.job.spec import (
     Budgets,
+    FailureRule,
+    Hang,
     JobSpec,
     Reading,
+    Ready,
+    Resources,
     Restart,
     RoleSpec,
     Source,
@@ -43,6 +47,8 @@ UID = "j1"
 SELDOM = (JobPhase.QUEUED, JobPhase.DRAINING, JobPhase.SUSPENDED)
 """Phases that are short: people are quick then, so that every cell is reached."""
 OVER = (AttemptPhase.ENDED, AttemptPhase.GONE)
+FOURTH = 1 << 38
+"""Of a node's memory: what a replica of an elastic role takes, so that not all have a place."""
 ATTEMPT_EVENTS = machine.ATTEMPT_EVENTS
 
 
@@ -97,6 +103,8 @@ class Simulation:
         self.end = ""
         rnd = self.random
         self.wish = rnd.choice(WISHES)
+        # Of its own, so that a seed's faults stay what they were.
+        self.rules = random.Random(f"rules of {seed}")
         self.nodes = [f"n{number}" for number in range(rnd.randint(1, 3))]
         if rnd.random() < 0.8:
             self.see_nodes()
@@ -112,20 +120,77 @@ class Simulation:
         if rnd.random() < 0.3:
             leftover = rnd.choice(("fail", "allow"))
             data["rows"] = StreamSpec("rows", (Source("/data"),), leftover=leftover)
-        roles = {name: self._role(name, has_data=bool(data)) for name in self._names()}
+        policy = rnd.choice(("gang", "gang", "gang", "dynamic", "ordered"))
+        roles = {name: self._ruled(self._role(name, has_data=bool(data))) for name in self._names()}
         return JobSpec(
             "sim",
-            roles,
+            self._in_order(roles, policy),
             data=data,
-            policy=rnd.choice(("gang", "gang", "gang", "dynamic")),
+            policy=policy,
+            gate=rnd.choice(("started", "ready")),
+            step=rnd.choice((0, 0, 1, 2)) if policy == "ordered" else 0,
             framework=rnd.choice(("none", "torch")),
             budgets=Budgets(rnd.randint(0, 3), rnd.choice((0, 1, 1, 4))),
             deadline_ms=3_600_000 if self.has_deadline else rnd.choice((0, 0, 3_600_000)),
             deadline_warn_ms=300_000,
             max_replica_ms=rnd.choice((0, 0, 1_800_000)),
             replace_after_ms=rnd.choice((50_000, 300_000, -1)),
-            gang_roles=(next(iter(roles)),) if rnd.random() < 0.15 else (),
+            gang_roles=(next(iter(roles)),) if policy == "gang" and rnd.random() < 0.15 else (),
+            failure=self._failure(),
+            hang=Hang(1_800_000, self.rules.choice(("report", "restart"))),
+            reruns=self.rules.choice((0, 0, 1, 2)),
         )
+
+    def _failure(self) -> tuple[FailureRule, ...]:
+        """Return rules for some of what ends here."""
+        rnd = self.rules
+        rules = []
+        for _ in range(rnd.choice((0, 0, 1, 3))):
+            action = rnd.choice(("restart", "restart", "fail", "giveUp", "complete"))
+            of = {
+                "causes": rnd.choice(((), ("crashed",), ("outOfMemory", "lost"), ("completed",))),
+                "exit_codes": rnd.choice(((), (), (1, 137), (0,))),
+                "signals": rnd.choice(((), (), (15,))),
+            }
+            found = FailureRule(action, **of)
+            if action == "restart":
+                found = replace(
+                    found,
+                    budget=rnd.choice(("", "application", "infrastructure", "none")),
+                    unit=rnd.choice(("", "", "replica", "role", "job")),
+                    delay_ms=rnd.choice((-1, 1_000, 60_000)),
+                    memory_per_mille=rnd.choice((1000, 1500)),
+                    exclude_node_ms=rnd.choice((0, 0, 600_000)),
+                )
+            rules.append(found)
+        return tuple(rules)
+
+    def _ruled(self, role: RoleSpec) -> RoleSpec:
+        """Return a role with what its ends may ask for: memory, ports, a bound for one replica."""
+        rnd = self.rules
+        memory = role.resources.memory_bytes or rnd.choice((0, FOURTH // 4))
+        own = Budgets(2, 3, replica=rnd.choice((0, 1))) if rnd.random() < 0.2 else role.budgets
+        return replace(
+            role,
+            resources=Resources(memory_bytes=memory),
+            restart=replace(role.restart, keep_ports=rnd.random() < 0.3),
+            budgets=own,
+        )
+
+    def _in_order(self, roles: dict[str, RoleSpec], policy: str) -> dict[str, RoleSpec]:
+        """Let some roles wait for earlier ones, as a job file may say."""
+        names = list(roles)
+        found = dict(roles)
+        for place, name in enumerate(names[1:], start=1):
+            if self.random.random() >= 0.3:
+                continue
+            other = self.random.choice(names[:place])
+            gates = ["started", "ready"]
+            is_voter = "never" not in (roles[other].success.kind, roles[name].success.kind)
+            if is_voter and policy != "gang":
+                gates.append("completed")
+            found[name] = replace(found[name], depends_on={other: self.random.choice(gates)})
+        return found
 
     def _names(self) -> tuple[str, ...]:
         return self.random.choice((("w",), ("w", "ps"), ("w", "eval"), ("chief", "w", "eval")))
@@ -136,11 +201,15 @@ class Simulation:
         if name in ("ps", "eval"):
             kind = "never"
         count = rnd.randint(1, 3)
+        minimum = rnd.choice((count, count, 1))
         return RoleSpec(
             name,
             count,
-            rnd.choice((count, count, 1)),
+            minimum,
             "x",
+            Resources(memory_bytes=FOURTH if minimum < count else 0),
+            ready=rnd.choice((None, None, Ready("sdk"))),
+            has_minimum=rnd.random() < 0.3,
             success=Success(kind, rnd.choice((50, 100))),
             drain_ms=60_000 if name == "eval" else 0,
             restart=Restart(rnd.choice(("replica", "role", "job")), rnd.choice((1_000, 10_000))),
@@ -333,18 +402,25 @@ class Simulation:
             found.append(ev.ExecutorReturned(name))
         if process.is_holding and attempt.phase is AttemptPhase.REGISTERED:
             found.append(ev.ExecutorHolding(name, attempt.ports))
-        is_news = self.has_faults or not attempt.trainer_pid
-        is_told_to_start = attempt.phase not in (AttemptPhase.REGISTERED, *OVER)
-        if process.trainer_pid and is_told_to_start and is_news:
-            found.append(ev.TrainerStarted(name, process.trainer_pid, 5))
-            if self.random.random() < 0.3:
-                found.append(ev.TrainerReady(name))
+        found += self._of_start(name, process, attempt)
         if attempt.phase is AttemptPhase.RUNNING:
             found += self._of_running(name, process)
         if process.exit is not None:
             found.append(ev.TrainerExited(name, process.exit))
         if found:
             self.say(UID, *found, by="executor")
+
+    def _of_start(self, name: AttemptId, process: Process, attempt: Attempt) -> list[Event]:
+        found: list[Event] = []
+        is_news = self.has_faults or not attempt.trainer_pid
+        is_told_to_start = attempt.phase not in (AttemptPhase.REGISTERED, *OVER)
+        if process.trainer_pid and is_told_to_start and is_news:
+            found.append(ev.TrainerStarted(name, process.trainer_pid, 5))
+            if self.random.random() < 0.3:
+                found.append(ev.TrainerReady(name))
+        elif attempt.phase is AttemptPhase.RUNNING and not attempt.is_ready:
+            found.append(ev.TrainerReady(name))
+        return found
 
     def _of_running(self, name: AttemptId, process: Process) -> list[Event]:
         found: list[Event] = []
