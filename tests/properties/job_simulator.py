@@ -147,12 +147,12 @@ class Simulation:
         rules = []
         for _ in range(rnd.choice((0, 0, 1, 3))):
             action = rnd.choice(("restart", "restart", "fail", "giveUp", "complete"))
-            of = {
-                "causes": rnd.choice(((), ("crashed",), ("outOfMemory", "lost"), ("completed",))),
-                "exit_codes": rnd.choice(((), (), (1, 137), (0,))),
-                "signals": rnd.choice(((), (), (15,))),
-            }
-            found = FailureRule(action, **of)
+            found = FailureRule(
+                action,
+                rnd.choice(((), ("crashed",), ("outOfMemory", "lost"), ("completed",))),
+                rnd.choice(((), (), (1, 137), (0,))),
+                rnd.choice(((), (), (15,))),
+            )
             if action == "restart":
                 found = replace(
                     found,
