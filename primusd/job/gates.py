@@ -49,7 +49,7 @@ def counted(spec: RoleSpec, role: RoleState) -> int:
 
     Who waits for a place while the role runs, or came too late to join its members, is not missed.
     """
-    if spec.minimum >= spec.replicas or not role.gate_opened:
+    if not is_elastic(spec) or not role.gate_opened:
         return role.size
     counts = role.counts
     idle = 0 if role.begin_ms else counts[Count.WAITING]
@@ -72,7 +72,7 @@ def needed(spec: RoleSpec, role: RoleState) -> int:
 
 def takes_nobody_new(spec: RoleSpec, role: RoleState) -> bool:
     """Return whether an elastic role grows no more: one of its replicas is done already."""
-    return spec.minimum < spec.replicas and role.counts[Count.COMPLETED] > 0
+    return is_elastic(spec) and role.counts[Count.COMPLETED] > 0
 
 
 def start_count(job: Job, role: RoleState) -> int:
@@ -81,9 +81,18 @@ def start_count(job: Job, role: RoleState) -> int:
     `replicas: 3` asks for places for three, and each starts as it comes; a minimum that the file
     gives, or a step, lets none start before so many are there.
     """
-    spec = job.spec.roles[role.name]
-    is_together = spec.has_minimum or spec.minimum < spec.replicas or job.spec.step
+    is_together = has_minimum(job.spec.roles[role.name]) or job.spec.step
     return minimum_of(job, role) if is_together else min(1, role.size)
+
+
+def has_minimum(spec: RoleSpec) -> bool:
+    """Return whether the file says how many of a role have to be there at the least."""
+    return spec.has_minimum or is_elastic(spec)
+
+
+def is_elastic(spec: RoleSpec) -> bool:
+    """Return whether a role may run with fewer replicas than it would have."""
+    return spec.minimum < spec.replicas
 
 
 def assembled_ms(job: Job, role: RoleState) -> int | None:
@@ -240,8 +249,14 @@ def _has_its_executors(job: Job, role: RoleState) -> bool:
 
 
 def regroups(spec: JobSpec, name: str) -> bool:
-    """Return whether the members of a role come and go only together, in a new generation."""
-    return spec.roles[name].restart.unit != "replica" and not spec.step
+    """Return whether the members of a role come and go only together, in a new generation.
+
+    Those that restart together do, unless they start one by one, or each as it comes.
+    """
+    role = spec.roles[name]
+    if role.restart.unit == "replica" or spec.step:
+        return False
+    return name in gang_roles(spec) or needs_all(spec) or has_minimum(role)
 
 
 def opening_words(job: Job, role: RoleState) -> str:

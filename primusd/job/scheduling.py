@@ -10,6 +10,8 @@ from primusd.job.gates import (
     ELASTIC_WAIT_MS,
     assembled_ms,
     gang_roles,
+    held_up,
+    is_elastic,
     is_reached,
     minimum_of,
     missing_words,
@@ -252,11 +254,14 @@ def _newcomers(role: RoleState) -> Iterator[Replica]:
 
 def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
     """Return from when on a role restarts because its members changed; None it does not."""
-    if not role.gate_opened or not regroups(job.spec, role.name) or role.counts[Count.FOR_GOOD]:
+    if not role.gate_opened or not regroups(job.spec, role.name):
         return None
+    is_half_done = role.counts[Count.FOR_GOOD] > 0
     if role.has_shrunk:
-        return 0
-    if not role.counts[Count.REGISTERED]:
+        return None if is_half_done else 0
+    # Who is needed is not left behind by members that are done: all of them run again.
+    is_needed = not is_half_done or not is_elastic(job.spec.roles[role.name])
+    if not role.counts[Count.REGISTERED] or not is_needed:
         return None
     holding = sum(1 for _ in _newcomers(role))
     if not holding:
@@ -306,7 +311,10 @@ def deadlines(job: Job) -> Iterator[int]:
 
 
 def _elastic_deadlines(job: Job) -> Iterator[int]:
-    """Yield when the gate opens by time alone, if no role lacks anybody it cannot do without."""
+    """Yield when a gate opens by time alone, if no role lacks anybody it cannot do without."""
+    closed = [name for name in gated_roles(job) if not job.roles[name].gate_opened]
+    if closed and all(held_up(job, name) for name in closed):
+        return
     times = [assembled_ms(job, job.roles[name]) for name in gated_roles(job)]
     known = [one for one in times if one is not None]
     if known and len(known) == len(times) and max(known):
