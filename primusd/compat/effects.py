@@ -56,7 +56,7 @@ REASONS: dict[str, str] = {
     "role.*.pluginConfig": "there are no launch plugins",
     "role.*.roleScheduler": _DEAD,
     "role.*.scheduleStrategy": _DEAD,
-    "role.*.scheduleStrategy.elasticResource": "memory is not grown in this build",
+    "role.*.scheduleStrategy.elasticResource": "memory grows here after an end by want of it",
     "role.*.scheduleStrategy.roleCategory": ("PRIMUS_ROLE_CATEGORY is told from the role's name"),
     "role.*.useTfDataService": _DEAD,
     "runningMode": _DEAD,
