@@ -16,9 +16,12 @@ from primusd.job.events import Place, TimePassed
 from primusd.job.fitting import fit, indices
 from primusd.job.ids import spans
 from primusd.job.machine import At, Ignore
+from primusd.job.usage import waiting_in
 
 ENDS_MAX = 50
 """So many ends are looked ahead: further away nobody can tell."""
+AHEAD_MAX = 100
+"""With more jobs before it nobody can tell when one starts."""
 DECISIONS_MAX = 200
 
 
@@ -40,7 +43,14 @@ class Granted(Struct, frozen=True):
 
 
 def granted_when(state: Admission, job: str, ends: Iterable[End], *, now_ms: int) -> Granted | None:
-    """Return when a demand that waits is granted if jobs end as expected; None: nobody can tell."""
+    """Return when a demand that waits is granted if jobs end as expected; None: nobody can tell.
+
+    Those behind it are left out of account: they may not delay it.
+    """
+    found = _as_far_as(state, job)
+    if found is None:
+        return None
+    state = found
     for end in sorted(ends)[:ENDS_MAX]:
         if end.job == job or end.job not in state.demands:
             continue
@@ -52,6 +62,16 @@ def granted_when(state: Admission, job: str, ends: Iterable[End], *, now_ms: int
             if event.job == job:
                 return Granted(at_ms, end.job, _nodes(event.places))
     return None
+
+
+def _as_far_as(state: Admission, job: str) -> Admission | None:
+    """Return admission without what waits behind a demand; None: too much waits before it."""
+    waiting = [demand.job for demand in waiting_in(state)]
+    if job not in waiting or waiting.index(job) > AHEAD_MAX:
+        return None
+    behind = frozenset(waiting[waiting.index(job) + 1 :])
+    demands = {uid: one for uid, one in state.demands.items() if uid not in behind}
+    return replace(state, demands=demands)
 
 
 def _later(state: Admission, at_ms: int) -> Admission:

@@ -38,14 +38,21 @@ class Memo(Generic[ValueT, ResultT]):
         self._known[id(value)] = (value, result)
         self._weight += self._weigh(value)
         while self._weight > self._weight_max:
-            _, (oldest, _) = self._known.popitem(last=False)
-            self._weight -= self._weigh(oldest)
+            self._forget_oldest()
         return result
+
+    def _forget_oldest(self) -> None:
+        try:
+            _, (oldest, _) = self._known.popitem(last=False)
+        except KeyError:
+            # Replays and checks ask from worker threads too: what they forgot first is no error.
+            self._weight = 0
+        else:
+            self._weight -= self._weigh(oldest)
 
     def forget(self, value: ValueT) -> None:
         """Remember nothing of this object any more."""
-        if self.get(value) is not None:
-            del self._known[id(value)]
+        if self.get(value) is not None and self._known.pop(id(value), None) is not None:
             self._weight -= self._weigh(value)
 
     def of(self, value: ValueT, make: Callable[[ValueT], ResultT]) -> ResultT:

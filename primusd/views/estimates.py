@@ -4,7 +4,8 @@ The basis is always named: runs of the same name that ended, the speed at which 
 deadline, in this order.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Mapping
 from statistics import median
 
 from msgspec import UNSET, Struct
@@ -18,6 +19,10 @@ from primusd.views.streams import stream_status
 
 RUNS_MAX = 20
 """So many of the newest runs of a name are looked at."""
+
+
+Runs = Mapping[tuple[str, str], list[int]]
+"""Namespace and name to how long each run took, in ms."""
 
 
 class EndGuess(Struct, frozen=True):
@@ -41,12 +46,13 @@ class StartGuess(Struct, frozen=True):
 
 def start_of(job: Job, world: World, *, at_ms: int) -> StartGuess | None:
     """Return when a job that waits for room is likely to get it; None: nothing tells."""
+    runs = _runs(world)
     guesses = {
         uid: guess
         for uid in world.admission.demands
         if uid != job.uid
         and (other := world.jobs.get(uid)) is not None
-        and (guess := end_of(other, world, at_ms=at_ms)) is not None
+        and (guess := _end_of(other, world, runs, at_ms=at_ms)) is not None
     }
     ends = [End(guess.at_ms, uid) for uid, guess in guesses.items()]
     granted = granted_when(world.admission, job.uid, ends, now_ms=at_ms)
@@ -56,15 +62,15 @@ def start_of(job: Job, world: World, *, at_ms: int) -> StartGuess | None:
     return StartGuess(max(0, granted.at_ms - at_ms), guess.source, guess.error_ms, granted)
 
 
-def end_of(job: Job, world: World, *, at_ms: int) -> EndGuess | None:
+def _end_of(job: Job, world: World, runs: Runs, *, at_ms: int) -> EndGuess | None:
     """Return when a job that runs is likely to be over; None: nothing tells."""
     if not job.admitted_ms or job.is_final:
         return None
-    return _by_history(job, world, at_ms) or _by_data(job, world, at_ms) or _by_deadline(job)
+    return _by_history(job, runs, at_ms) or _by_data(job, world, at_ms) or _by_deadline(job)
 
 
-def _by_history(job: Job, world: World, at_ms: int) -> EndGuess | None:
-    runs = list(_runs_of(job, world))[-RUNS_MAX:]
+def _by_history(job: Job, known: Runs, at_ms: int) -> EndGuess | None:
+    runs = known.get((job.spec.namespace, job.spec.name), [])[-RUNS_MAX:]
     if not runs:
         return None
     usual_ms = int(median(runs))
@@ -74,13 +80,15 @@ def _by_history(job: Job, world: World, at_ms: int) -> EndGuess | None:
     return EndGuess(end_ms, f"history of {job.spec.name}, {many}", spread_ms)
 
 
-def _runs_of(job: Job, world: World) -> Iterator[int]:
-    """Yield how long each success of the same name took from its admission on, oldest first."""
+def _runs(world: World) -> Runs:
+    """Return how long each success took from its admission on, oldest first, by name."""
+    found: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for uid in sorted(world.jobs):
         one = world.jobs[uid]
-        is_same = (one.spec.namespace, one.spec.name) == (job.spec.namespace, job.spec.name)
-        if is_same and one.phase is JobPhase.SUCCEEDED and one.first_admitted_ms:
-            yield max(0, one.ended_ms - one.first_admitted_ms - one.suspended_ms)
+        if one.phase is JobPhase.SUCCEEDED and one.first_admitted_ms:
+            took_ms = max(0, one.ended_ms - one.first_admitted_ms - one.suspended_ms)
+            found[one.spec.namespace, one.spec.name].append(took_ms)
+    return found
 
 
 def _by_data(job: Job, world: World, at_ms: int) -> EndGuess | None:
