@@ -43,6 +43,7 @@ RESTARTED: Mapping[str, str] = {
     "ExecutorFailed": "An executor failed, or the node could not start it.",
     "PortTaken": "A stranger held a port that had been allotted.",
     "Hung": "A trainer made no progress and `hang.action` is restart.",
+    "CompletedAgain": "It had completed, and a rule of `failure` starts it again.",
     "NoRegistration": "An executor did not say hello in time.",
     "StartTimeout": "Files, ports or a trainer were not there in time.",
     "NotPlaced": "It was not placed in time.",

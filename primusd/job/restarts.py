@@ -12,7 +12,9 @@ from primusd.job.model import Attempt, Job, Moment, Outcome, Replica, RoleState,
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, Budget, Cause, ReplicaPhase, StopReason
 from primusd.job.reasons import WHY_RESTARTED, Why
+from primusd.job.rules import RESTART, rule_label
 from primusd.job.wording import duration_words
+from primusd.units import bytes_words
 
 TOLD_MAX = 10
 _OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
@@ -73,8 +75,10 @@ def reason_of(outcome: Outcome) -> str:
     """Return the reason that an end is for the next attempt; "" it only followed another."""
     if outcome.port_taken:
         return "PortTaken"
+    if outcome.cause is Cause.COMPLETED:
+        return "CompletedAgain" if outcome.action == RESTART else ""
     if outcome.cause is not Cause.STOPPED:
-        return "" if outcome.cause is Cause.COMPLETED else str(outcome.cause)
+        return str(outcome.cause)
     is_moved = outcome.stop_reason in _MOVED
     if outcome.stop_reason is None or (outcome.budget is Budget.NONE and not is_moved):
         return ""
@@ -114,11 +118,12 @@ def _ran(attempt: Attempt) -> str:
 
 def _charge(job: Job, role: RoleState, outcome: Outcome) -> str:
     """Return what the end was charged to, and who began anew with it."""
+    by_rule = f", by {rule_label(outcome.rule)}" if outcome.rule else ""
     if not outcome.charged:
-        return ""
+        return by_rule
     limit = limit_of(job, role.name, outcome.budget)
-    charge = f", {outcome.charged} of {limit} of the {outcome.budget} budget"
-    unit = unit_of(job, role)
+    charge = f", {outcome.charged} of {limit} of the {outcome.budget} budget{by_rule}"
+    unit = unit_of(job, role, outcome)
     if unit == "replica":
         return charge
     return f"{charge}; {'all roles begin' if unit == 'job' else f'{role.name} begins'} anew whole"
@@ -130,7 +135,11 @@ def _next(replica: Replica, attempt: Attempt, numbers: dict[str, int]) -> str:
     if after is None:
         return ""
     numbers["delayMs"] = max(0, after.requested_ms - attempt.ended_ms)
-    return f"; attempt {after.number} began {duration_words(numbers['delayMs'])} later"
+    began = f"; attempt {after.number} began {duration_words(numbers['delayMs'])} later"
+    if after.memory_bytes == attempt.memory_bytes:
+        return began
+    numbers["memoryBytes"] = after.memory_bytes
+    return f"{began}, with {bytes_words(after.memory_bytes)}"
 
 
 def _decisions(job: Job) -> Iterator[Why]:

@@ -20,7 +20,7 @@ from primusd.job.outcome import Evidence, decide
 from primusd.job.phases import JobPhase, StopReason
 from primusd.job.reasons import QUESTIONS, WHY_ENDING, WHY_RESTARTED, WHY_VERDICT, WHY_WAITING
 from primusd.job.restarts import TOLD_MAX, reason_of
-from primusd.job.spec import FailureRule, JobSpec, Reading, Source, StreamSpec
+from primusd.job.spec import FailureRule, JobSpec, Reading, Resources, Source, StreamSpec
 from primusd.views.explaining import explanations
 from primusd.views.explanation_documents import Estimate, Explanation
 from primusd.views.queue import queue_of
@@ -396,6 +396,33 @@ def test_RestartRequested_says_by_whom() -> None:
 
 def test_Evicted_says_by_what() -> None:
     assert "for a better one" in decided(ev.JobEvicted("for a better one"), "Evicted").answer
+
+
+def test_CompletedAgain_names_the_rule() -> None:
+    cluster = Cluster()
+    rule = FailureRule(causes=("completed",), budget="none", delay_ms=1_000)
+    cluster.run(spec(role(), failure=(rule,)))
+    cluster.exit("worker-0")
+    cluster.wait(10_000)
+    cluster.bring_up()
+
+    found = answer(cluster, WHY_RESTARTED, "CompletedAgain")
+
+    assert "worker-0 attempt 1 completed" in found.answer
+    assert ", by failure[0]; attempt 2 began" in found.answer
+
+
+def test_C23_a_restart_with_more_memory_says_how_much() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(resources=Resources(memory_bytes=8 << 30))))
+    cluster.exit("worker-0", code=None, signal=9, oom_kills=1)
+    cluster.wait(20_000)
+    cluster.bring_up()
+
+    found = answer(cluster, WHY_RESTARTED, "OutOfMemory")
+
+    assert found.numbers["memoryBytes"] == 12 << 30
+    assert found.answer.endswith("later, with 12Gi")
 
 
 def test_StartTimedOut_says_what_did_not_come() -> None:
