@@ -52,7 +52,7 @@ def earliest_start(state: Admission, demand: Demand, *, at_ms: int) -> Start | N
         taken = taken_by(other)
         free = free.plus(sum_of(one for node, one in taken.by_node.items() if node in free_by))
         used = used.plus(taken.total, -1) if other.queue == demand.queue else used
-        if over_quota(queue, used, lacking) or not has_enough(state, demand, lacking, free):
+        if over_quota(queue, used, lacking) or not has_enough(state, demand, free):
             continue
         start = Start(max(at_ms, ends_ms), job)
         probes += 1

@@ -22,6 +22,9 @@ _lacking: Memo[Demand, Amount] = Memo(
     SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held) + len(one.busy)
 )
 
+_unplaced: Memo[Demand, Amount] = Memo(
+    SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held) + len(one.busy)
+)
 _never: Memo[Mapping[str, RoleDemand], tuple[Nodes, str]] = Memo(DEMANDS_REMEMBERED)
 _largest: Memo[Demand, Amount] = Memo(
     SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held) + len(one.busy)
@@ -43,6 +46,17 @@ def _add_lacking(demand: Demand) -> Amount:
         share = amount_of(demand.roles[role])
         # One that has its slot lacks ports of its generation only.
         total = total.plus(Amount(port_count=share.port_count) if has_slot else share, count)
+    return total
+
+
+def _add_unplaced(demand: Demand) -> Amount:
+    counts: dict[str, int] = {}
+    for want, index in missing(demand):
+        if (want.role, index) not in demand.held:
+            counts[want.role] = counts.get(want.role, 0) + 1
+    total = NOTHING
+    for role, count in counts.items():
+        total = total.plus(amount_of(demand.roles[role]), count)
     return total
 
 
@@ -73,12 +87,13 @@ def sum_of(amounts: Iterable[Amount]) -> Amount:
     return Amount(cpu_milli, memory_bytes, gpu, port_count)
 
 
-def has_enough(state: Admission, demand: Demand, lacking: Amount, free: Amount) -> bool:
+def has_enough(state: Admission, demand: Demand, free: Amount) -> bool:
     """Return False when it is plain that a demand does not fit: there is too little in all.
 
     A demand for more CPU than there is is squeezed in when nobody else has any: of that only
-    fitting can tell.
+    fitting can tell; and of ports for slots that it has, since these may be on other nodes.
     """
+    lacking = _unplaced.of(demand, _add_unplaced)
     short = [field for field in FIELDS if getattr(lacking, field) > max(0, getattr(free, field))]
     return not short or (short == ["cpu_milli"] and _may_be_squeezed(state, demand))
 

@@ -56,7 +56,7 @@ def _could_start(state: Admission, demand: Demand, *, at_ms: int) -> bool:
     queue = queue_named(state, demand.queue)
     if over_quota(queue, used_of(state, demand.queue), lacking):
         return False
-    if not has_enough(state, demand, lacking, sum_of(free_by_node(state).values())):
+    if not has_enough(state, demand, sum_of(free_by_node(state).values())):
         return False
     return fit(state, demand, at_ms=at_ms) is not None
 

@@ -117,7 +117,7 @@ class Round:
         is_behind = self._is_crowded(demand.queue, fields, lacking)
         if is_behind and not (bound_of(demand, self._at_ms) and not short):
             return self._behind(demand, lacking)
-        places = None if short else self._places(demand, lacking)
+        places = None if short else self._places(demand)
         if places is None and is_behind:
             return self._behind(demand, lacking)
         if places is None:
@@ -138,8 +138,8 @@ class Round:
         self._reserve(demand, lacking, is_room=not short)
         return Outcome(Turn.QUOTA if short else Turn.ROOM, lacking, quota=short)
 
-    def _places(self, demand: Demand, lacking: Amount) -> tuple[Place, ...] | None:
-        if not has_enough(self.state, demand, lacking, self._free_in_all):
+    def _places(self, demand: Demand) -> tuple[Place, ...] | None:
+        if not has_enough(self.state, demand, self._free_in_all):
             return None
         if not has_a_node(self.state, demand, self._free.values()):
             return None

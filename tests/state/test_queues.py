@@ -199,6 +199,21 @@ def test_a_wedged_job_reserves_nothing() -> None:
     assert machine.running == ["a", "c"]
 
 
+def test_job_that_restarts_on_a_cordoned_node_gets_its_new_ports_there() -> None:
+    machine = Machine(seen(), replace(raised("a", gpu=8), roles=(with_port(),)))
+    machine.tell(ev.CordonRequested("n1"), raised("b", gpu=1))
+
+    again = replace(raised("a", gpu=8), roles=(with_port(),), generation=2)
+    machine.tell(replace(again, busy=(Span("worker", 0, 0),)))
+
+    slot = machine.state.demands["a"].held["worker", 0]
+    assert (slot.generation, slot.first_port) == (2, 20_001)
+
+
+def with_port() -> ev.RoleDemand:
+    return ev.RoleDemand("worker", (Span("worker", 0, 0),), 0, 0, 8, 1)
+
+
 # Quota.
 
 
