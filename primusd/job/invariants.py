@@ -248,6 +248,9 @@ def _check_slots(admission: Admission) -> None:
         if node is not None:
             assert used.memory_bytes <= node.memory_bytes, f"5: memory of {name} is taken twice"
             assert used.gpu <= node.gpu, f"5: GPUs of {name} are taken twice"
+    for uid, demand in admission.demands.items():
+        assert demand.old_slots.keys() <= demand.busy, f"5: {uid} keeps slots that nothing is in"
+        assert demand.moving <= demand.held.keys(), f"5: {uid} moves what has no slot"
 
 
 def _check_reservations(world: Machines) -> None:

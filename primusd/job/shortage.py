@@ -74,11 +74,8 @@ def _sentence(
     is_moving = any(role == want.role for role, _ in demand.moving)
     what = "a place to move to" if is_moving else "a place"
     labels = f" with {words_of(rule.labels)}" if rule.labels else ""
-    parts = [
-        f"{numbers['nodesAllowed']} of {numbers['nodes']} nodes{labels}"
-        if labels
-        else (f"{numbers['nodes']} nodes")
-    ]
+    nodes = "1 node" if numbers["nodes"] == 1 else f"{numbers['nodes']} nodes"
+    parts = [f"{numbers['nodesAllowed']} of {nodes}{labels}" if labels else nodes]
     parts.append(f"{numbers['nodesReady']} ready")
     words = rule_words(rule)
     if words:
