@@ -75,7 +75,9 @@ def _cancel_requested(before: Job, after: Job, event: ev.CancelRequested) -> Tol
     return told("info", "CancelRequested", after.spec.name, f"cancelling was asked for{why}")
 
 
-def _suspend_requested(before: Job, after: Job, event: ev.SuspendRequested) -> Told:
+def _suspend_requested(before: Job, after: Job, event: ev.SuspendRequested) -> Told | None:
+    if before.then == "Suspended":
+        return None
     why = f": {event.reason}" if event.reason else ""
     return told("info", "SuspendRequested", after.spec.name, f"a pause was asked for{why}")
 

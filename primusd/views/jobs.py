@@ -93,7 +93,15 @@ def _reason(job: Job, waiting: Waiting | None) -> tuple[str | UnsetType, str | U
         return waiting.reason, waiting.message
     if job.verdict is not None:
         return job.verdict.reason, job.verdict.message
+    if job.phase is JobPhase.SUSPENDED:
+        return "Suspended", _pause_words(job)
     return UNSET, UNSET
+
+
+def _pause_words(job: Job) -> str:
+    asked = next((one for one in reversed(job.timeline) if one.reason == "SuspendRequested"), None)
+    by = f"{asked.message}, by {asked.by}" if asked is not None else "it is suspended"
+    return f"{by}; primusctl resume {job.spec.name} ends that"
 
 
 def _queue(job: Job, queue: Queue, *, at_ms: int) -> documents.QueueStatus | UnsetType:

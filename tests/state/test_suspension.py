@@ -7,7 +7,7 @@ from primusd.errors import PhaseConflictError
 from primusd.job import events as ev
 from primusd.job.limits import deadline_at_ms
 from primusd.job.phases import AttemptPhase, Cause, StopReason
-from primusd.job.spec import JobSpec, Reading, Source, StreamSpec
+from primusd.job.spec import JobSpec, Reading, Resources, Source, StreamSpec
 from tests.state.job_driver import Cluster, budgets, role, spec
 
 MINUTE_MS = 60_000
@@ -98,10 +98,10 @@ def test_what_completed_before_a_pause_stays_completed() -> None:
 
 def test_a_resumed_job_waits_behind_who_came_meanwhile() -> None:
     cluster = Cluster(cpu=1)
-    cluster.run(spec(role(resources=one_cpu())))
+    cluster.run(spec(role(resources=Resources(1000))))
     cluster.say(ev.SuspendRequested())
     cluster.stop_all()
-    cluster.submit(spec(role(resources=one_cpu()), name="other"), uid="j2")
+    cluster.submit(spec(role(resources=Resources(1000)), name="other"), uid="j2")
     assert cluster.world.jobs["j2"].phase == "Starting"
 
     cluster.say(ev.ResumeRequested())
@@ -110,12 +110,6 @@ def test_a_resumed_job_waits_behind_who_came_meanwhile() -> None:
     cluster.say(ev.CancelRequested(), machine="j2")
     cluster.say(ev.AttemptVanished(cluster.id("worker-0", "j2")), machine="j2")
     assert cluster.phase == "Starting"
-
-
-def one_cpu() -> object:
-    from primusd.job.spec import Resources  # noqa: PLC0415 - here alone
-
-    return Resources(1000)
 
 
 def test_data_rests_during_a_pause_and_goes_on_after_it() -> None:
