@@ -35,10 +35,11 @@ import primus
 signals = []
 signal.signal(signal.SIGTERM, lambda number, frame: None)
 signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
+print("runs", flush=True)
 while primus.warned() is None or not signals:
     time.sleep(0.02)
 warned = primus.warned()
-print("warned:", warned.reason, 0 < warned.seconds_left <= 30, primus.stopping(), flush=True)
+print("warned:", warned.reason, 3_000 < warned.seconds_left <= 3_600, primus.stopping(), flush=True)
 with primus.checkpoint(step=7) as folder:
     (folder / "model").write_text("m")
 while primus.stopping() is None:
@@ -110,9 +111,12 @@ def trainers(head: Any, replica: str) -> list[int]:
 
 
 def test_c63_a_deadline_warns_by_signal_and_word_and_the_checkpoint_is_shown(shared: Any) -> None:
-    limit = "deadline: {after: 6s, warn: 5s, signal: USR1}"
-    submit(shared, "warned", IS_WARNED, limit, ", stop: {grace: 1s}")
+    submit(shared, "warned", IS_WARNED)
+    shared.until("it expects a signal", lambda: says(shared, "warned", "runs"))
 
+    shared.ctl("set", "warned", "deadline={after: 1h, warn: 3599s, signal: USR1}")
+    shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "warned"))
+    shared.ctl("set", "warned", "deadline=1s")
     status = shared.ended("warned")
 
     assert says(shared, "warned", "warned: deadline True None")
@@ -172,7 +176,7 @@ def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: An
 
 def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> None:
     shared.ctl("submit", str(EXAMPLE))
-    shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared))
+    shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "line"))
     os.kill(trainer_of(shared), signal.SIGKILL)
 
     status = shared.ended("line")
@@ -188,6 +192,6 @@ def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> No
     assert len(list(kept)) == 2
 
 
-def status_of(head: Any) -> dict[str, Any]:
-    found: dict[str, Any] = head.document("get", "line")["status"]
+def status_of(head: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = head.document("get", name)["status"]
     return found
