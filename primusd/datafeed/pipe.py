@@ -81,6 +81,10 @@ class PipeDelivery:
         if len(state.flights):
             state.take(consumed - self._allowance(consumed, now), now=now)
 
+    def consumed(self) -> int:
+        """Return how many bytes the trainer has read by now; with the lock held."""
+        return self._now_consumed()
+
     def ended(self, *, has_completed: bool) -> None:
         """Note the trainer's end, and what it took until then; with the lock held."""
         self.look()

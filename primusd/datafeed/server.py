@@ -108,13 +108,20 @@ class FeedServer:
 
     @property
     def taken(self) -> int:
-        """How many rows or bytes the trainer took so far, of all its streams."""
-        return sum(reader.state.flights.taken for reader in self._desk.readers.values())
+        """How many rows or bytes the trainer took so far, of all its streams.
+
+        Of a pipe: read from it. Whether they were used is known much later.
+        """
+        with self._desk.changed:
+            if self._pipe is not None:
+                return self._pipe.consumed()
+            return sum(reader.state.flights.taken for reader in self._desk.readers.values())
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the trainer waits for rows that are not there."""
-        return any(reader.state.is_waited_for for reader in self._desk.readers.values())
+        """Whether the trainer waits for rows that are not there, and more are to come."""
+        states = (reader.state for reader in self._desk.readers.values())
+        return any(one.is_waited_for and one.state != "end" for one in states)
 
     @property
     def stack_signals(self) -> Mapping[int, int]:

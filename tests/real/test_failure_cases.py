@@ -216,3 +216,34 @@ def test_C25_by_default_a_hang_is_only_told_and_progress_lifts_it(shared: Any) -
     assert status["phase"] == "Succeeded"
     assert len(attempts(shared, "told")) == 1
     assert messages(shared, "told", "TrainerWentOn")
+
+
+READS_AND_HANGS = """
+import os
+import sys
+import threading
+
+for number, _ in enumerate(sys.stdin.buffer):
+    if number == 1000 and os.environ["PRIMUS_ATTEMPT"] == "1":
+        threading.Event().wait()
+"""
+
+
+def test_C26_rows_taken_are_progress_where_nobody_reports(shared: Any) -> None:
+    rows = shared.folder / "rows.txt"
+    rows.write_text("".join(f"row {number:090}\n" for number in range(20_000)), encoding="utf-8")
+    submit(
+        shared,
+        "fed",
+        READS_AND_HANGS,
+        "data: lines, feed: stdin",
+        f"hang: {{after: 1s, action: restart}}\n"
+        f"data: {{lines: {{sources: [{{files: {rows}}}], format: text}}}}",
+    )
+
+    status = shared.ended("fed")
+
+    assert status["phase"] == "Succeeded", status
+    first, _ = attempts(shared, "fed")
+    assert first["outcome"]["stopReason"] == "hung"
+    assert "it reported no step" in first["hang"]
