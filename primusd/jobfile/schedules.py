@@ -48,7 +48,8 @@ def read_schedule(section: Section, roles: Mapping[str, RoleSpec], framework: st
     for index, name in enumerate(names):
         _check_name(section.findings, (*found.at("roles"), index), name, roles)
     policy = found.choice("policy", POLICIES, "gang" if names else default.policy)
-    _check_policy(found, policy)
+    if policy == found.raw("policy") or not found.has("policy"):
+        _check_policy(found, policy)
     return Schedule(
         policy,
         names,
@@ -85,7 +86,7 @@ def read_depends_on(section: Section) -> dict[str, str]:
     if not section.has("dependsOn"):
         return {}
     value = section.raw("dependsOn")
-    if not is_mapping(value) or not value:
+    if not is_mapping(value):
         hint = f"write {{{value}: started}}" if isinstance(value, str) and value else ""
         section.wrong("dependsOn", "a mapping of roles to started, ready or completed", hint)
         return {}
@@ -215,7 +216,7 @@ def _rule(spec: JobSpec, role: RoleSpec) -> str:
     when = f", once {after}" if after else ""
     if role.name in gang:
         others = [name for name in gang if name != role.name]
-        with_whom = f" when {_and(others)} are there too" if others else ""
+        with_whom = f", with {_and(others)}" if others else ""
         return f"{role.name}: {_count(role)} together{with_whom}{when}"
     if spec.step and role.replicas > spec.step:
         how = "one by one" if spec.step == 1 else f"{spec.step} at a time"
@@ -234,7 +235,7 @@ _HAVE = {"started": "have started", "ready": "are ready", "completed": "have com
 def _count(role: RoleSpec) -> str:
     if role.minimum < role.replicas:
         return f"{role.minimum} to {role.replicas}"
-    return f"all {role.replicas}" if role.replicas > 1 else "1"
+    return f"all {role.replicas}" if role.replicas > 1 else "the one"
 
 
 def _and(words: list[str]) -> str:
