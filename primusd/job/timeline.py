@@ -19,7 +19,7 @@ from primusd.job.model import (
     Moment,
     find_replica,
 )
-from primusd.job.phases import Budget, JobPhase, ReplicaPhase
+from primusd.job.phases import Budget, JobPhase, ReplicaPhase, StopReason
 from primusd.job.telling import Details, Told, attempt_words, both, ended, told
 from primusd.job.wording import duration_words, left_out_words, span_words, unit_words
 from primusd.units import bytes_words
@@ -221,6 +221,12 @@ def _by_end(before: Job, after: Job, event: ev.TrainerExited | ev.ExecutorExpire
 
 
 def _stop_failed(before: Job, after: Job, event: ev.StopFailed) -> Told:
+    old, _ = both(before, after, event.attempt)
+    if old is not None and old.stop is not None and old.stop.reason is StopReason.NODE_GIVEN_UP:
+        message = (
+            f"{attempt_words(event.attempt)} is given up; its slot stays taken until {old.node}"
+        )
+        return told("warning", "StopFailed", event.attempt.label, f"{message} answers")
     what = "took its kill but did not go" if event.was_delivered else "could not be ended"
     message = f"{attempt_words(event.attempt)} {what}; its slot stays taken"
     return told("error", "StopFailed", event.attempt.label, message)

@@ -282,6 +282,7 @@ def test_replicas_placed_on_a_host_that_has_just_died_begin_elsewhere_when_it_is
     assert cluster.phase == "Running"
     assert cluster.role().charges == ()
     assert cluster.quarantined() == 2, "the node may have got the order after all"
+    assert cluster.told("StopFailed").endswith("its slot stays taken until n1 answers")
     cluster.check_replay()
 
 
