@@ -2,6 +2,7 @@
 
 import anyio
 import structlog
+from msgspec.structs import replace
 
 from primusd.executor.dumping import dump_stacks
 from primusd.executor.hanging import Signs, Watch, look, sample_ms
@@ -21,24 +22,25 @@ async def watch_progress(life: Life) -> None:
     every_ms = sample_ms(order)
     watch = Watch()
     while every_ms and life.state.exit is None and life.state.stop is None:
-        watch = look(watch, _signs(life), order, life.now_ms())
+        watch = look(watch, _signs(life, watch), order, life.now_ms())
         if bool(watch.evidence) != bool(life.hang):
             await _tell(life, watch.evidence)
         await anyio.sleep(every_ms / 1000)
 
 
-def _signs(life: Life) -> Signs:
+def _signs(life: Life, watch: Watch) -> Signs:
     feed = life.feed
     if feed is None:
-        return Signs(cpu_ms=life.cpu_ms())
-    return Signs(
+        return Signs()
+    found = Signs(
         progress=feed.progress,
         checkpoint_step=feed.checkpoint.step if feed.checkpoint is not None else -1,
         phase=feed.phase,
         taken=feed.taken,
         is_waiting=feed.is_waited_for,
-        cpu_ms=life.cpu_ms(),
     )
+    # It costs a look at every process, for nothing as long as nothing is judged.
+    return replace(found, cpu_ms=life.cpu_ms()) if watch.is_armed or found != Signs() else found
 
 
 async def _tell(life: Life, evidence: str) -> None:

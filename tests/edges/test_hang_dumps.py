@@ -120,6 +120,17 @@ def test_a_trainer_that_imports_the_sdk_prints_its_own_stacks_on_the_signal() ->
     assert any("waits_for_nobody" in line for line in lines), lines
 
 
+def test_a_child_that_was_forked_has_the_signal_too() -> None:
+    program = (
+        "import os\nfrom primus import stacks\nfirst = stacks.listen()\n"
+        "child = os.fork()\n"
+        "if not child:\n    os._exit(0 if stacks.listen() == first > 0 else 1)\n"
+        "os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_a_signal_that_the_trainer_uses_itself_is_left_to_it() -> None:
     program = (
         "import signal\nfrom primus import stacks\n"

@@ -1,4 +1,8 @@
-"""Restarts: who, when, and at whose cost (C10, C13, C16, C17, C22, C47, C65)."""
+"""Restarts: who, when, and at whose cost.
+
+C10, C13, C16, C17, C22, C47, C65; M052 (budgets of a role), M054 (back-off and its reset), M055
+(what restarts together), M061 (what survives a restart of the daemon).
+"""
 
 from collections.abc import Callable
 from typing import Any
