@@ -4,6 +4,8 @@ It is a wish, never a condition: whoever grows gets what is free on its node, or
 is enough; where there is neither it runs again with what it had.
 """
 
+from bisect import bisect_left
+
 from msgspec.structs import replace
 
 from primusd.job.admission_events import RoleDemand
@@ -12,7 +14,11 @@ from primusd.job.admission_model import Held
 
 def asked_bytes(want: RoleDemand, index: int) -> int:
     """Return what a replica asks for; 0: as its role does."""
-    return next((size for low, high, size in want.memory if low <= index <= high), 0)
+    place = bisect_left(want.memory, (index + 1,)) - 1
+    if place < 0:
+        return 0
+    _, high, byte_count = want.memory[place]
+    return byte_count if index <= high else 0
 
 
 def is_answered(want: RoleDemand, index: int, held: Held) -> bool:

@@ -3,6 +3,8 @@
 from msgspec.structs import replace
 
 from primusd.job import events as ev
+from primusd.job.admission_events import RoleDemand
+from primusd.job.growth import asked_bytes
 from primusd.job.spec import FailureRule, JobSpec, Resources, Restart
 from primusd.job.usage import used_now
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, spec
@@ -49,7 +51,7 @@ def in_use(cluster: Cluster, node: str = "n1") -> int:
     return used_now(cluster.world.admission)[node].memory_bytes // GIB
 
 
-def test_C23_memory_grows_by_half_each_time_up_to_the_ceiling_of_the_rule() -> None:
+def test_C23_M041_memory_grows_by_half_each_time_up_to_the_ceiling() -> None:
     cluster = Cluster()
     rule = FailureRule(causes=("outOfMemory",), memory_per_mille=1500, memory_max_bytes=40 * GIB)
     cluster.run(hungry(16 * GIB, 1, rule))
@@ -278,7 +280,7 @@ def test_a_node_that_is_all_there_is_is_used_all_the_same() -> None:
 # Ports.
 
 
-def test_A32_a_replacement_has_the_address_of_its_predecessor() -> None:
+def test_A32_M056_a_replacement_has_the_address_of_its_predecessor() -> None:
     cluster = Cluster(nodes=2)
     cluster.run(spec(role("worker", 4)))
     before = cluster.newest("worker-2")
@@ -349,6 +351,15 @@ def test_A33_a_port_that_is_taken_each_time_fails_the_job_with_the_count() -> No
     assert cluster.job.verdict is not None
     assert "infrastructure budget of 3" in cluster.job.verdict.message
     assert "port main" in cluster.job.verdict.message
+
+
+def test_what_a_replica_asks_for_is_found_among_many_runs() -> None:
+    runs = tuple((index, index + 1, index + 7) for index in range(3, 3000, 4))
+    want = RoleDemand("worker", (), 0, GIB, 0, 0, memory=runs)
+
+    for index in range(3010):
+        found = [size for low, high, size in runs if low <= index <= high]
+        assert asked_bytes(want, index) == (found[0] if found else 0)
 
 
 def test_the_demand_names_what_each_replica_asks_for_as_runs() -> None:
