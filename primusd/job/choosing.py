@@ -3,6 +3,7 @@
 from primusd.job import admission_events as ev
 from primusd.job.admission_model import Admission, Demand
 from primusd.job.dependencies import name_of
+from primusd.job.fitting import missing
 from primusd.job.growing import grown
 from primusd.job.preemption import victims_for
 from primusd.job.queues import may_preempt
@@ -29,7 +30,8 @@ def settle(state: Admission, at_ms: int) -> ev.DemandFitted | ev.DemandEvicted |
         outcome = round_.judge(demand)
         if outcome.turn is Turn.STARTS:
             return ev.DemandFitted(demand.job, outcome.places, demand.generation)
-        if outcome.turn in (Turn.ROOM, Turn.QUOTA):
+        if outcome.turn in (Turn.ROOM, Turn.QUOTA) and any(missing(demand)):
+            # Who only has to move off a node runs as it is: nobody is stopped for it.
             evicted = _evicted(state, demand, at_ms=at_ms) if is_first else None
             if evicted is not None:
                 return evicted

@@ -379,3 +379,21 @@ def test_replica_whose_node_is_excluded_after_faults_begins_elsewhere_C71() -> N
     cluster.wait(20_000)
 
     assert cluster.newest("worker-0").node != old
+
+
+def test_nobody_is_stopped_or_held_up_for_a_replica_that_only_has_to_move() -> None:
+    cluster = cluster_of(node("n1", 1), node("n2", 2))
+    admission(cluster, adm.QueueDeclared("default", preemption="lowerPriority"))
+    cluster.run(spec(role("worker", 1, resources=CORE), priority=90))
+    place = cluster.newest("worker-0").node
+    size = 2 if place == "n1" else 1
+    low = spec(role("low", size, resources=CORE), name="low", priority=10)
+    cluster.submit(low, uid="j2")
+    assert cluster.demands()["j2"] == "Granted"
+
+    admission(cluster, adm.DrainRequested(place))
+    assert cluster.demands() == {UID: "Waiting", "j2": "Granted"}
+    cluster.submit(spec(role("tiny", 1), name="tiny", priority=10), uid="j3")
+
+    assert cluster.demands()["j3"] == "Granted"
+    assert cluster.names(AttemptPhase.RUNNING) == ["worker-0"]
