@@ -35,7 +35,6 @@ _NAMES = {
 }
 _STOPS = (
     StopReason.HUNG,
-    StopReason.DRAINED,
     StopReason.PREEMPTED,
     StopReason.START_TIMEOUT,
     StopReason.NO_REGISTRATION,
@@ -145,8 +144,8 @@ def rule_label(number: int) -> str:
 
 def condition_words(rule: FailureRule) -> str:
     """Return what has to hold, as people read it: `exit code 3 or 4 of worker`."""
-    parts = list(_conditions(rule))
-    return " and ".join(parts) if parts else "any failure"
+    words = " and ".join(_conditions(rule)) or "any failure"
+    return f"{words} in {_either(rule.roles)}" if rule.roles else words
 
 
 def _conditions(rule: FailureRule) -> Iterator[str]:
@@ -158,8 +157,6 @@ def _conditions(rule: FailureRule) -> Iterator[str]:
         yield _either(map(signal_name, rule.signals))
     if rule.log_match:
         yield f"a line like {rule.log_match!r}"
-    if rule.roles:
-        yield f"in {_either(rule.roles)}"
 
 
 def _either(words: "Iterator[str] | tuple[str, ...] | map[str]") -> str:

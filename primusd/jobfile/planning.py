@@ -109,7 +109,7 @@ def _role_rules(spec: JobSpec, role: RoleSpec) -> list[str]:
             if budgets.application
             else "fails"
         ),
-        f"{role.name}, lost, preempted or drained: "
+        f"{role.name}, lost or preempted: "
         + (
             f"{what[restart.unit]} starts again; {budgets.infrastructure} times within {within}"
             if budgets.infrastructure

@@ -58,7 +58,7 @@ def test_failure_rules_say_what_starts_again_how_often_and_when() -> None:
         "code 0: completed, never started again",
         "the command cannot be started, or the launcher refuses it: the job fails",
         "a, a crash or out of memory: fails",
-        "a, lost, preempted or drained: all of a starts again; 20 times within 1d",
+        "a, lost or preempted: all of a starts again; 20 times within 1d",
         "no progress for 30m after the first: it is told",
     ]
 
