@@ -25,11 +25,6 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def memory_bytes() -> int:
-    """Return what the host offers unless configured: 90 % of its memory."""
-    return meminfo_bytes("MemTotal") * MEMORY_PERCENT // 100
-
-
 def memory_free_bytes() -> int:
     """Return how much memory could be taken now; -1 unknown."""
     return meminfo_bytes("MemAvailable") or -1

@@ -36,11 +36,10 @@ from primusd.node.host import (
     core_count,
     disk_free_bytes,
     find_gpus,
-    memory_bytes,
     memory_free_bytes,
     usage,
 )
-from primusd.node.metering import Meter, find_scope
+from primusd.node.metering import Meter, find_scope, offered_memory_bytes
 from primusd.node.protocol import NodeHello
 from primusd.node.retention import keep_within
 from primusd.node.talk import Sample, Talk
@@ -239,7 +238,7 @@ def make_hello(settings: Settings, bootstrap: NodeBootstrap) -> NodeHello:
         boot_id=boot_id(),
         version=primusd.__version__,
         cpu_milli=local.cpu_milli or core_count() * 1000,
-        memory_bytes=local.memory_bytes or memory_bytes(),
+        memory_bytes=local.memory_bytes or offered_memory_bytes(),
         gpus=find_gpus(local.gpus),
         port_range=local.ports,
         labels=dict(local.labels),

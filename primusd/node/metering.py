@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from primusd.executor.cgroup import NODE_LEAF
 from primusd.executor.processes import all_pids, stat_fields
-from primusd.node.host import core_count, meminfo_bytes
+from primusd.node.host import MEMORY_PERCENT, core_count, meminfo_bytes
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -199,15 +199,29 @@ class GroupScope:
         return max(0, min(left, self._host.memory_available_bytes()))
 
 
-def find_scope() -> Scope:
-    """Return where to measure: the control group of this process if it has a limit, or the host."""
+def offered_memory_bytes() -> int:
+    """Return what is offered unless configured: 90 % of the host's memory, or of our group's."""
+    group = _limited_memory()
+    total = meminfo_bytes("MemTotal") if group is None else group[1]
+    return total * MEMORY_PERCENT // 100
+
+
+def _limited_memory() -> tuple[Path, int] | None:
+    """Return our control group's folder and limit, None where the host's memory is the limit."""
     groups = _own_groups()
     memory = groups.get("memory") or groups.get("")
     if memory is None:
-        return HostScope()
+        return None
     limit_bytes = _number(memory / "memory.limit_in_bytes") or _number(memory / "memory.max")
-    if not 0 < limit_bytes < meminfo_bytes("MemTotal"):
+    return (memory, limit_bytes) if 0 < limit_bytes < meminfo_bytes("MemTotal") else None
+
+
+def find_scope() -> Scope:
+    """Return where to measure: the control group of this process if it has a limit, or the host."""
+    limited = _limited_memory()
+    if limited is None:
         return HostScope()
+    groups, (memory, limit_bytes) = _own_groups(), limited
     cpu = groups.get("cpuacct") or groups.get("")
     counts = cpu is not None and any(
         (cpu / name).exists() for name in ("cpuacct.usage", "cpu.stat")

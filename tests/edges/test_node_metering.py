@@ -166,11 +166,12 @@ def test_what_an_attempt_takes_is_load_only_above_what_its_slot_has(group: Group
 
 
 @pytest.mark.root
-def test_node_in_a_control_group_with_a_limit_measures_that_group(group: Group) -> None:
+def test_node_in_a_control_group_with_a_limit_measures_and_offers_that_group(group: Group) -> None:
     code = """
-from primusd.node.metering import find_scope
+from primusd.node.metering import find_scope, offered_memory_bytes
 scope = find_scope()
-print(type(scope).__name__, scope.memory_available_bytes() >> 20, flush=True)
+offered = offered_memory_bytes()
+print(type(scope).__name__, scope.memory_available_bytes() >> 20, offered >> 20, flush=True)
 import sys; sys.stdin.read()
 """
     enter = "".join(f"open({str(path)!r}, 'w').write('0'); " for path in group.procs)
@@ -182,6 +183,6 @@ import sys; sys.stdin.read()
         check=True,
     )
 
-    name, mebibytes = done.stdout.split()
-    assert name == "GroupScope"
+    name, mebibytes, offered = done.stdout.split()
+    assert (name, offered) == ("GroupScope", str(1024 * 9 // 10))
     assert 800 < int(mebibytes) < 1024
