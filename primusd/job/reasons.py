@@ -40,6 +40,8 @@ RESTARTED: Mapping[str, str] = {
     "NodeLost": "A node went, with what ran there.",
     "Preempted": "The back end took the place away.",
     "Lost": "An executor fell silent, or was gone without a record.",
+    "StartFailed": "A command could not be started; a person or a rule of `failure` tries again.",
+    "LaunchFailed": "The launcher refused an attempt; a person or a rule of `failure` tries again.",
     "ExecutorFailed": "An executor failed, or the node could not start it.",
     "PortTaken": "A stranger held a port that had been allotted.",
     "Hung": "A trainer made no progress and `hang.action` is restart.",

@@ -6,6 +6,7 @@ Nothing is judged here: causes, charges and delays are those that the outcome an
 from collections.abc import Iterator, Mapping
 
 from primusd.job.budgets import limit_of
+from primusd.job.counts import is_failure
 from primusd.job.failover import unit_of
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, Moment, Outcome, Replica, RoleState, replicas_of
@@ -17,6 +18,8 @@ from primusd.job.wording import duration_words
 from primusd.units import bytes_words
 
 TOLD_MAX = 10
+ASKERS = ("uid:", "token:", "certificate:")
+"""So begin those who ask; others decide by rules."""
 _OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 _STOPS = {
     StopReason.HUNG: "Hung",
@@ -90,7 +93,7 @@ def _end(
 ) -> Why | None:
     outcome = attempt.outcome
     reason = reason_of(outcome) if outcome is not None else ""
-    if outcome is None or not reason:
+    if outcome is None or not reason or _only_followed(outcome):
         return None
     name = replica_name(role.name, replica.index)
     numbers = {"attempt": attempt.number, "generation": attempt.generation}
@@ -108,6 +111,11 @@ def _end(
     moment = told.get(f"{name}/{attempt.number}")
     because = (f"{moment.revision}.{moment.position}",) if moment is not None else ()
     return Why(WHY_RESTARTED, reason, message, numbers, name, outcome.at_ms, because)
+
+
+def _only_followed(outcome: Outcome) -> bool:
+    """Return whether an end was charged to nobody: it came of another's, or while all stopped."""
+    return outcome.cause is not Cause.STOPPED and not is_failure(outcome)
 
 
 def _ran(attempt: Attempt) -> str:
@@ -153,9 +161,14 @@ def _decisions(job: Job) -> Iterator[Why]:
             yield Why(
                 WHY_RESTARTED,
                 reason,
-                f"{moment.message} (by {moment.by})",
+                moment.message + _by(moment),
                 {"generation": job.generation, **numbers},
                 moment.subject,
                 moment.at_ms,
                 (f"{moment.revision}.{moment.position}",),
             )
+
+
+def _by(moment: Moment) -> str:
+    """Return who asked, where it was a person or a program."""
+    return f" (by {moment.by})" if moment.by.startswith(ASKERS) else ""

@@ -132,8 +132,14 @@ class Archive:
             prune_bases(self.folder, oldest_day=kept[0].stem)
         return tuple(removed)
 
+    def wants_base(self, *, covers: int, at_ms: int) -> bool:
+        """Return whether a snapshot of admission that covers so much is worth keeping now."""
+        if self._bases is None:
+            self._bases = bases(self.folder)
+        return is_due(self._bases, covers=covers, day=day_of(at_ms))
+
     def keep_base(self, body: bytes, *, covers: int, at_ms: int) -> None:
-        """Keep a snapshot of admission for replays, when another one is due.
+        """Keep a snapshot of admission for replays.
 
         Args:
             body: As the journal has it.
@@ -143,12 +149,8 @@ class Archive:
         Raises:
             OSError: It could not be written.
         """
-        if self._bases is None:
-            self._bases = bases(self.folder)
-        day = day_of(at_ms)
-        if is_due(self._bases, covers=covers, day=day):
-            keep_base(self.folder, body, covers=covers, at_ms=at_ms, day=day)
-            self._bases = bases(self.folder)
+        keep_base(self.folder, body, covers=covers, at_ms=at_ms, day=day_of(at_ms))
+        self._bases = bases(self.folder)
 
     def files(self) -> tuple[Path, ...]:
         """Return the daily files, oldest first."""

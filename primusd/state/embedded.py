@@ -165,12 +165,13 @@ class EmbeddedJournal:
 
     def _keep_base(self, db: sqlite3.Connection, archive: Archive, at_ms: int) -> None:
         """Keep admission as its snapshot has it beside the entries that it covers."""
-        rows = db.execute(
-            "SELECT covers, body FROM snapshots WHERE key = ? ORDER BY part", (ADMISSION,)
-        ).fetchall()
-        if rows and rows[0][0] <= self._revision:
-            newest_ms = max(at_ms, self._at_ms)
-            archive.keep_base(b"".join(row[1] for row in rows), covers=rows[0][0], at_ms=newest_ms)
+        query = "SELECT {} FROM snapshots WHERE key = ? ORDER BY part"
+        found = db.execute(query.format("covers"), (ADMISSION,)).fetchone()
+        newest_ms = max(at_ms, self._at_ms)
+        if found is None or not archive.wants_base(covers=found[0], at_ms=newest_ms):
+            return
+        parts = db.execute(query.format("body"), (ADMISSION,)).fetchall()
+        archive.keep_base(b"".join(row[0] for row in parts), covers=found[0], at_ms=newest_ms)
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:

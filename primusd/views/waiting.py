@@ -86,10 +86,11 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
 def _queued(job: Job, queue: Queue, *, at_ms: int) -> Waiting | None:
     if job.not_before_ms > at_ms:
         left_ms = job.not_before_ms - at_ms
+        count = job.start_timeouts
+        starts = "1 start" if count == 1 else f"{count} starts"
         return Waiting(
             "StartBackoff",
-            f"starts again in {said_duration(left_ms)}: "
-            f"{job.start_timeouts} starts did not come to their end",
+            f"starts again in {said_duration(left_ms)}: {starts} did not come about",
             {"inMs": left_ms, "startTimeouts": job.start_timeouts},
         )
     return _short_of_slots(job, queue, at_ms=at_ms) or Waiting(

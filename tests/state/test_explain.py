@@ -324,6 +324,8 @@ def test_Wedged_says_that_it_is_our_bug() -> None:
         ("NodeLost", Evidence(word="nodeLost")),
         ("Preempted", Evidence(word="preempted")),
         ("Lost", Evidence(has_expired=True)),
+        ("StartFailed", Evidence(ended(None, errno=2))),
+        ("LaunchFailed", Evidence(launch_error="no image", is_launch_error_permanent=True)),
         ("ExecutorFailed", Evidence(word="forkFailed:no room")),
         ("PortTaken", Evidence(ended(None, error="portTaken:main"))),
     ],
@@ -644,3 +646,17 @@ def test_C36_no_reason_is_empty_while_a_job_is_pending() -> None:
             assert found.message
             assert found.numbers
         step()
+
+
+def test_an_end_that_only_followed_another_is_no_reason() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+    cluster.say(ev.SuspendRequested(), by="uid:7 (bob)")
+    cluster.exit("worker-0", code=1)
+    cluster.stop_all()
+    cluster.say(ev.ResumeRequested(), by="uid:7 (bob)")
+    cluster.bring_up()
+
+    found = [one.reason for one in explained(cluster) if one.question == WHY_RESTARTED]
+
+    assert found == ["Resumed"]
