@@ -68,10 +68,14 @@ def test_a_drain_waits_where_nothing_else_fits_and_says_so(head: Any, second: Se
     done = head.ctl("nodes", "drain", "b", "--timeout", "300ms", allowed=(6,))
     (left,) = second.document()["drain"]["left"]
     reason = head.document("get", name)["status"]["reason"]
+    asked_again = head.ctl("nodes", "drain", "b", "--no-wait").stdout.splitlines()
+    as_listed = head.ctl("nodes", "list").stdout
     head.ctl("nodes", "uncordon", "b")
 
     assert "1 replica is still on b; the drain goes on" in done.stderr
     assert left["state"] == "waiting"
+    assert asked_again[-1] == "b Cordoned (draining, 1 left)"
+    assert "Cordoned (draining, 1 left)" in as_listed
     assert (
         "1 of worker needs a place to move to: 1 of 2 nodes with zone=x, 0 ready"
         in (left["message"])
