@@ -84,6 +84,8 @@ class Rivals:
                 cluster.say(ev.TrainerExited(name, ended(code)), machine=uid)
             case AttemptPhase.ENDED:
                 cluster.say(ev.AttemptVanished(name), machine=uid)
+            case _:
+                pass
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 250))
