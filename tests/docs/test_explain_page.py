@@ -1,4 +1,4 @@
-"""The closed lists on docs/explain.md are those of the code, and other pages name no other reason."""
+"""The closed lists on docs/explain.md are those of the code; no other page has more."""
 
 import re
 from pathlib import Path

@@ -133,3 +133,39 @@ def test_F21_a_job_that_does_not_come_back_in_time_is_said_so(head: Any) -> None
 
     assert failed["verdict"] == "JobEnded"
     assert head.ended("slow")["verdict"]["reason"] == "Crashed"
+
+
+READER = """
+import sys, time
+from pathlib import Path
+
+import primus
+
+for batch in primus.dataset(batch_rows=10):
+    time.sleep(0.02)
+    Path(sys.argv[1], "began").touch()
+"""
+
+
+def test_F21_rows_that_may_come_twice_are_counted_and_none_is_lost(head: Any) -> None:
+    head.start()
+    folder: Path = head.folder / "rows"
+    folder.mkdir()
+    (folder / "read.py").write_text(READER)
+    (folder / "rows.txt").write_text("".join(f"row {number}\n" for number in range(2_000)))
+    command = json.dumps([sys.executable, str(folder / "read.py"), str(folder)])
+    head.submit(
+        "apiVersion: primus/v1\nname: rows\nroles:\n"
+        f"  worker: {{command: {command}, data: lines, restart: {{delay: 100ms}}}}\n"
+        f"data:\n  lines: {{sources: [{{files: {folder}/rows.txt}}]}}\n"
+    )
+    head.until("it reads", (folder / "began").exists)
+
+    report = drilled(head, "rows", "--kill", "worker:0")
+
+    assert report["verdict"] == "Recovered"
+    assert set(report["repeated"]) == {"lines"}
+    assert head.ended("rows")["phase"] == "Succeeded"
+    head.ctl("data", "rows", "verify")
+    told = head.document("get", "rows")["status"]["data"]["lines"]["repeatedMax"]
+    assert report["repeated"]["lines"] == told > 0
