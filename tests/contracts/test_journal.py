@@ -245,7 +245,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_c56_what_was_acknowledged_survives_a_kill_at_a_random_write(
+def test_c56_m062_what_was_acknowledged_survives_a_kill_at_a_random_write(
     tmp_path: Path, seed: int
 ) -> None:
     path = tmp_path / "journal.db"
@@ -297,7 +297,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_full_disk_is_told_and_nothing_is_half_written(small_disk: Path) -> None:
+def test_a_full_disk_is_told_and_nothing_is_half_written_m062(small_disk: Path) -> None:
     async def play() -> None:
         ballast = Ballast(small_disk / "ballast", byte_count=1 << 20)
         assert ballast.take()

@@ -21,10 +21,11 @@ DESIGN = (
 
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 MENTION = re.compile(r"`((?:docs/)?[a-z-]+\.md)`")
-CASE_ROW = re.compile(r"^\| ([AC][0-9]+) \| (.*) \| ?(.*?) ?\|$")
-CASE = re.compile(r"(?<![A-Za-z0-9])([AC][0-9]{1,2})(?![A-Za-z0-9])")
-CASES_OF_NAME = re.compile(r"\bdef test_((?:[ac][0-9]{1,2}_)+)")
-RANGE = re.compile(r"\b([AC])([0-9]{1,2}) to \1([0-9]{1,2})\b")
+CASE_ROW = re.compile(r"^\| ([AC][0-9]+|M[0-9]{3}) \| (.*) \| ?(.*?) ?\|$")
+CASE = re.compile(r"(?<![A-Za-z0-9])([AC][0-9]{1,2}|M[0-9]{3})(?![A-Za-z0-9])")
+NAME = re.compile(r"\bdef test_(\w+)")
+RANGE = re.compile(r"\b([ACM])([0-9]{1,3}) to \1([0-9]{1,3})\b")
+DIGITS = {"A": 1, "C": 2, "M": 3}
 UNSTYLED = re.compile(r"[^\w\- ]")
 
 
@@ -106,13 +107,13 @@ def numbers(text: str) -> Iterator[str]:
     for letter, first, last in RANGE.findall(text):
         for number in range(int(first), int(last) + 1):
             yield spelled(letter, number)
-    named = "".join(CASES_OF_NAME.findall(text)).upper().split("_")
-    for found in (*CASE.findall(text), *filter(None, named)):
+    words = "_".join(NAME.findall(text)).upper().split("_")
+    for found in (*CASE.findall(text), *filter(CASE.fullmatch, words)):
         yield spelled(found[0], int(found[1:]))
 
 
 def spelled(letter: str, number: int) -> str:
-    return f"A{number}" if letter == "A" else f"C{number:02}"
+    return f"{letter}{number:0{DIGITS[letter]}}"
 
 
 def named_by_tests() -> Mapping[str, tuple[str, ...]]:

@@ -327,7 +327,7 @@ def test_the_executor_hears_of_a_checkpoint_and_of_phases() -> None:
     anyio.run(main)
 
 
-def test_c63_limits_stops_and_new_peers_come_as_messages_complete_each_time() -> None:
+def test_c63_m040_limits_stops_and_new_peers_come_as_complete_messages() -> None:
     script = """
         import json, os, sys
         from primus.link import Link

@@ -292,7 +292,7 @@ def test_a_step_takes_at_most_so_many_proposals() -> None:
     assert [len(entry.records) for entry in found[1:]] == [PROPOSALS_PER_STEP_MAX, 2]
 
 
-def test_a_machine_that_raises_is_wedged_and_the_others_go_on(
+def test_a_machine_that_raises_is_wedged_and_the_others_go_on_m064(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sound = job_machine.apply

@@ -48,7 +48,7 @@ async def until_left(node: NodeProcess, attempt: AttemptId) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_a_cut_connection_is_made_again_and_the_trainer_does_not_notice(
+async def test_a_cut_connection_is_made_again_and_the_trainer_does_not_notice_m063(
     node: NodeProcess,
 ) -> None:
     executor, trainer = await launched(node)
@@ -69,7 +69,7 @@ async def test_a_cut_connection_is_made_again_and_the_trainer_does_not_notice(
     assert is_alive(trainer)
 
 
-async def test_an_end_that_nobody_hears_is_recorded_and_delivered_later(node: NodeProcess) -> None:
+async def test_an_end_that_nobody_hears_is_delivered_later_m063(node: NodeProcess) -> None:
     executor, trainer = await launched(node, "echo $$; mkfifo go; echo ok; read x < go; exit 7")
     directory = node.directory(attempt_id())
 

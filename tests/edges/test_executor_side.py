@@ -149,7 +149,7 @@ def refusal(daemon: Daemon, attempt: AttemptId, **changes: object) -> str:
     return "" if refused is None else refused.code
 
 
-async def test_every_refusal_has_its_code(daemon: Daemon) -> None:
+async def test_every_refusal_has_its_code_m058(daemon: Daemon) -> None:
     uid = await daemon.submit()
     attempt, term = worker(uid), daemon.engine.term
     unknown = replace(attempt, job="0000000000000000")
@@ -376,7 +376,7 @@ async def test_silence_is_suspected_and_forgiven_when_it_ends_c17(daemon: Daemon
     assert (found.is_silent, found.phase) == (False, AttemptPhase.RUNNING)
 
 
-async def test_silence_for_the_lease_time_is_the_end(daemon: Daemon) -> None:
+async def test_silence_for_the_lease_time_is_the_end_c17_m059(daemon: Daemon) -> None:
     attempt = worker(await daemon.submit())
     await running(daemon, attempt)
 

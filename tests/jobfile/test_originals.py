@@ -83,7 +83,7 @@ def test_every_line_is_a_note_with_a_path_and_none_is_said_twice() -> None:
         ({"commonFailover": {"maxFailureTimes": 3}}, 2),
     ],
 )
-def test_the_nth_end_of_a_replica_trips_so_one_less_is_forgiven(
+def test_M050_M051_the_nth_end_of_a_replica_trips_so_one_less_is_forgiven(
     policy: dict[str, object], restarts: int
 ) -> None:
     budgets = parsed(role(**failover(**policy))).spec.roles["worker"].budgets

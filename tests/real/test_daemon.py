@@ -311,7 +311,7 @@ def test_a_socket_that_systemd_passes_is_served(head: Any) -> None:
     assert not head.socket.exists()
 
 
-def test_a_full_disk_refuses_new_jobs_and_lives_on_when_there_is_room_again(head: Any) -> None:
+def test_m062_a_full_disk_refuses_new_jobs_and_lives_on_when_there_is_room(head: Any) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a small file system")
     head.state.mkdir()

@@ -1,4 +1,4 @@
-"""C19, C51, C53, C57: trainer, executor, node and daemon die in any pair; no row is lost."""
+"""C19, C51, C53, C57, M060: trainer, executor, node and daemon die in any pair; no row is lost."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""C38, C40, C56: the daemon dies at every journal position of a small job, and nobody notices."""
+"""C38, C40, C56, M060: the daemon dies at every journal position of a small job; nobody notices."""
 
 import sys
 from pathlib import Path

@@ -65,7 +65,7 @@ def test_preempted_job_saves_its_work_makes_room_and_ends_where_it_left_off_C63(
     assert "stopped for high" in told["JobEvicted"]
 
 
-def test_queue_that_was_set_stays_so_over_a_restart_and_the_file_gives_the_rest(
+def test_queue_that_was_set_stays_so_over_a_restart_and_the_file_gives_the_rest_M061(
     queued: Any,
 ) -> None:
     head = queued

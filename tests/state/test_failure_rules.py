@@ -219,7 +219,7 @@ def test_a_rule_may_charge_the_other_budget() -> None:
     assert cluster.phase != "Failed"
 
 
-def test_a_rule_names_what_restarts() -> None:
+def test_M055_a_rule_names_what_restarts() -> None:
     cluster = Cluster()
     rules = (
         FailureRule(exit_codes=(1,), unit="role"),

@@ -10,7 +10,7 @@ from primusd.job.spec import Resources
 from tests.state.job_driver import UID, Cluster, budgets, role, spec
 
 
-def test_no_trainer_starts_before_all_of_the_gang_hold() -> None:
+def test_M030_no_trainer_starts_before_all_of_the_gang_hold() -> None:
     cluster = Cluster()
     cluster.submit(spec(role("chief"), role("worker", 3)))
     cluster.launch()
@@ -51,7 +51,7 @@ def test_C06_a_worker_that_fails_before_the_gate_is_counted_and_the_code_is_show
     assert "code 3" in cluster.job.verdict.message
 
 
-def test_C06_a_gang_whose_last_member_never_comes_is_released_at_a_deadline() -> None:
+def test_C06_C30_M031_a_gang_whose_last_member_never_comes_is_released() -> None:
     cluster = Cluster()
     cluster.submit(spec(role("worker", 3)))
     cluster.launch()
@@ -78,7 +78,7 @@ def test_C06_a_gang_whose_last_member_never_comes_is_released_at_a_deadline() ->
     cluster.check_replay()
 
 
-def test_a_gang_that_is_never_placed_is_released_after_the_placement_time() -> None:
+def test_C30_a_gang_that_is_never_placed_is_released_after_the_placement_time() -> None:
     cluster = Cluster()
     cluster.submit(spec(role("worker", 2)))
     cluster.say(ev.AttemptWaiting(cluster.id("worker-0"), "the queue is full"))

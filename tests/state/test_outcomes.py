@@ -53,7 +53,7 @@ C12 = [
 
 
 @pytest.mark.parametrize("row", C12)
-def test_C12_the_cause_comes_from_evidence_in_its_order(
+def test_C12_M037_the_cause_comes_from_evidence_in_its_order(
     row: tuple[bool, str, int, int | None, int | None, str, Cause, Budget],
 ) -> None:
     is_stopping, seen, kills, signal, code, word, cause, budget = row

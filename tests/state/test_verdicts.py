@@ -181,7 +181,7 @@ def test_C07_an_attempt_that_cannot_be_ended_is_quarantined_and_the_job_still_en
         ("any", 100, ("Succeeded", "PartialSuccess")),
     ],
 )
-def test_C08_partial_success_is_asked_for_and_named(
+def test_C08_M036_partial_success_is_asked_for_and_named(
     success: str, percent: int, expected: tuple[str, str]
 ) -> None:
     cluster = Cluster()

@@ -1,0 +1,162 @@
+"""Every cause has its end: whatever happens again and again, a budget is used up (C10, M031, M052).
+
+With the defaults of a file that says nothing of budgets; the verdict names budget and cause.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from primusd.job import events as ev
+from primusd.job.phases import AttemptPhase
+from primusd.job.spec import Budgets, Hang
+from tests.state.job_driver import Cluster, budgets, role, spec
+
+NAME = "worker-0"
+APPLICATION, INFRASTRUCTURE = Budgets().application, Budgets().infrastructure
+
+
+def exits(code: int | None = None, *, error: str = "", oom_kills: int = 0) -> Callable[..., None]:
+    """Return what lets a trainer that runs end so."""
+
+    def end(cluster: Cluster) -> None:
+        cluster.bring_up()
+        cluster.exit(NAME, code=code, error=error, oom_kills=oom_kills)
+
+    return end
+
+
+def vanishes(evidence: str = "") -> Callable[..., None]:
+    """Return what lets an attempt go without a record, with what the launcher knows of it."""
+
+    def end(cluster: Cluster) -> None:
+        cluster.bring_up()
+        cluster.gone(NAME, evidence=evidence)
+
+    return end
+
+
+def falls_silent(cluster: Cluster) -> None:
+    cluster.bring_up()
+    cluster.say(ev.ExecutorExpired(cluster.id(NAME)))
+    cluster.gone(NAME)
+
+
+def finds_its_port_taken(cluster: Cluster) -> None:
+    cluster.launch()
+    cluster.register()
+    cluster.exit(NAME, code=None, error="portTaken:main")
+
+
+def cannot_be_launched_now(cluster: Cluster) -> None:
+    cluster.say(ev.LaunchFailed(cluster.id(NAME), "too busy", is_permanent=False))
+    cluster.gone(NAME)
+
+
+def hangs(cluster: Cluster) -> None:
+    cluster.bring_up()
+    cluster.say(ev.TrainerHung(cluster.id(NAME), "no progress for 30 min"))
+    cluster.stop_all()
+
+
+def never_says_hello(cluster: Cluster) -> None:
+    cluster.launch()
+    cluster.wait(300_000)
+    cluster.stop_all()
+
+
+def never_starts_its_trainer(cluster: Cluster) -> None:
+    cluster.launch()
+    cluster.register()
+    cluster.hold()
+    cluster.wait(60_000)
+    cluster.stop_all()
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "budget"),
+    [
+        (exits(1), "Crashed", "application"),
+        (exits(137), "Crashed", "application"),
+        (exits(137, oom_kills=1), "OutOfMemory", "application"),
+        (hangs, "Stopped", "application"),
+        (vanishes(), "Lost", "infrastructure"),
+        (falls_silent, "Lost", "infrastructure"),
+        (vanishes("nodeLost"), "NodeLost", "infrastructure"),
+        (vanishes("bootChanged"), "NodeLost", "infrastructure"),
+        (vanishes("preempted"), "Preempted", "infrastructure"),
+        (exits(error="disk:no space left"), "ExecutorFailed", "infrastructure"),
+        (finds_its_port_taken, "ExecutorFailed", "infrastructure"),
+        (cannot_be_launched_now, "ExecutorFailed", "infrastructure"),
+        (never_says_hello, "Stopped", "infrastructure"),
+        (never_starts_its_trainer, "Stopped", "infrastructure"),
+    ],
+)
+def test_C10_whatever_comes_again_each_time_uses_up_its_budget(
+    end: Callable[[Cluster], None], cause: str, budget: str
+) -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role(budgets=None), policy="dynamic", hang=Hang(1_800_000, "restart")))
+    limit = APPLICATION if budget == "application" else INFRASTRUCTURE
+
+    ends = 0
+    while not cluster.job.is_final:
+        ends += 1
+        assert ends <= limit + 1, "it goes on without end"
+        end(cluster)
+        cluster.wait(400_000)
+
+    assert ends == cluster.replica(NAME).last_number == limit + 1
+    verdict = cluster.job.verdict
+    assert verdict is not None
+    assert (verdict.as_phase, verdict.reason) == ("Failed", "RetriesExhausted")
+    assert f"cause {cause}" in verdict.message
+    assert f"{budget} budget of {limit}" in verdict.message
+    assert verdict.numbers["budgetUsed"] == limit + 1
+    cluster.check_replay()
+
+
+def test_M052_ends_of_all_replicas_add_up_in_the_budget_of_their_role_and_of_no_other() -> None:
+    cluster = Cluster()
+    workers = role("worker", 4, budgets=budgets(application=3))
+    cluster.run(spec(role("ps", 2, success="never", budgets=budgets(application=3)), workers))
+
+    for name in ("ps-0", "ps-1", "worker-0", "worker-1", "worker-2"):
+        cluster.exit(name, code=1)
+    assert cluster.job.verdict is None
+    cluster.exit("worker-3", code=1)
+
+    assert cluster.job.verdict is not None
+    assert "worker-3 crashed" in cluster.job.verdict.message
+    assert "application budget of 3" in cluster.job.verdict.message
+
+
+def test_M031_the_words_of_a_start_that_timed_out_name_who_was_missing() -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role("ps"), role("worker", 3), policy="gang"))
+    cluster.launch()
+    cluster.register("ps-0", "worker-0")
+    cluster.hold("ps-0", "worker-0")
+
+    cluster.wait(300_000)
+
+    assert "worker-1, worker-2 are not there" in cluster.told("StartTimedOut")
+
+
+def test_M031_without_a_budget_a_gang_that_lacks_one_fails_at_its_first_deadline() -> None:
+    cluster = Cluster()
+    cluster.submit(spec(role("worker", 2), policy="gang", budgets=budgets(infrastructure=0)))
+    cluster.launch()
+    cluster.register("worker-0")
+    cluster.hold("worker-0")
+
+    cluster.wait(300_000)
+    for name in cluster.names(AttemptPhase.STOPPING):
+        cluster.gone(name)
+
+    assert cluster.phase == "Failed"
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.reason == "PlacementTimeout"
+    assert "worker-1" in cluster.job.verdict.message
+    assert cluster.demands() == {}
+    cluster.check_replay()
