@@ -123,7 +123,7 @@ def test_M052_ends_of_all_replicas_add_up_in_the_budget_of_their_role_and_of_no_
 
     for name in ("ps-0", "ps-1", "worker-0", "worker-1", "worker-2"):
         cluster.exit(name, code=1)
-    assert cluster.job.verdict is None
+    assert cluster.phase != "Stopping"
     cluster.exit("worker-3", code=1)
 
     assert cluster.job.verdict is not None
