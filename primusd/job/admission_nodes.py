@@ -152,7 +152,7 @@ def _node_fault_counted(state: Admission, event: ev.NodeFaultCounted, at: At) ->
     if (
         node.phase is NodePhase.READY
         and len(faults) >= FAULTS_TO_EXCLUDE
-        and _may_exclude_one_more(state)
+        and _may_exclude_one_more(state, at)
     ):
         lasting_ms = min(EXCLUSION_MS << node.exclusions, EXCLUSION_MAX_MS)
         node = replace(
@@ -164,9 +164,12 @@ def _node_fault_counted(state: Admission, event: ev.NodeFaultCounted, at: At) ->
     return _with(state, node)
 
 
-def _may_exclude_one_more(state: Admission) -> bool:
-    """Return whether at most a third of the nodes would be excluded with one more."""
-    excluded = sum(node.phase is NodePhase.EXCLUDED for node in state.nodes.values())
+def _may_exclude_one_more(state: Admission, at: At) -> bool:
+    """Return whether at most a third of the nodes would be excluded with one more.
+
+    Also those that are away or cordoned meanwhile: they come back as excluded as they went.
+    """
+    excluded = sum(node.excluded_until_ms > at.at_ms for node in state.nodes.values())
     return 3 * (excluded + 1) <= len(state.nodes)
 
 
