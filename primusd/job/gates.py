@@ -7,7 +7,7 @@ So a gang and an order never wait for each other.
 from collections.abc import Iterator, Mapping
 
 from primusd.job import chunks
-from primusd.job.counts import Count
+from primusd.job.counts import WANTING, Count
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, RoleState, replicas_of
 from primusd.job.phases import JobPhase
@@ -39,9 +39,23 @@ def minimum_of(job: Job, role: RoleState) -> int:
     """Return how many replicas of a role must be present.
 
     A role that was made smaller keeps the smaller minimum when it grows again, so that a live job
-    does not fall below it by a wish for more.
+    does not fall below it by a wish for more. Of an elastic role of which nobody lives one more is
+    needed than are done, when somebody is left who has begun before.
     """
-    return min(role.minimum or job.spec.roles[role.name].minimum, role.size)
+    minimum = min(role.minimum or job.spec.roles[role.name].minimum, role.size)
+    done = role.counts[Count.FOR_GOOD]
+    if minimum <= done < role.size and not role.counts[Count.LIVING] and _is_half_left(role):
+        return done + 1
+    return minimum
+
+
+def _is_half_left(role: RoleState) -> bool:
+    """Return whether some replica has begun and is not done."""
+    return any(
+        one.last_number and one.phase in WANTING and one.index < role.size
+        for one in replicas_of(role)
+        if not one.marks & 1 << Count.FOR_GOOD
+    )
 
 
 def counted(spec: RoleSpec, role: RoleState) -> int:

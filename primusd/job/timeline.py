@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from primusd.job import events as ev
 from primusd.job.budgets import limit_of
 from primusd.job.chunks import span_length
+from primusd.job.gates import minimum_of
 from primusd.job.ids import replica_name, spans
 from primusd.job.machine import At
 from primusd.job.model import (
@@ -388,7 +389,7 @@ def _start_timed_out(before: Job, after: Job, event: ev.StartTimedOut) -> Told:
 
 
 def _fell_below(before: Job, after: Job, event: ev.FellBelowMinimum) -> Told:
-    need = before.spec.roles[event.role].minimum
+    need = minimum_of(before, before.roles[event.role])
     message = f"{event.role} has {event.present} of the {need} replicas it needs"
     details = {"present": event.present, "minimum": need}
     return told("warning", "FellBelowMinimum", event.role, message, details)

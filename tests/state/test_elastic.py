@@ -3,6 +3,7 @@
 from typing import Any
 
 from primusd.job import events as ev
+from primusd.job.admission_events import NodeWentAway
 from primusd.job.spec import JobSpec, Resources
 from tests.state.job_driver import GIB, UID, Cluster, role, spec
 
@@ -270,7 +271,7 @@ def test_M039_five_three_five_keeps_counts_and_success_right() -> None:
     cluster.say(ev.RoleScaled("worker", 5))
 
     assert cluster.phase == "Running", "a wish for more is no loss"
-    cluster.wait(3_600_000)
+    cluster.wait(60_000)
     assert cluster.phase == "Running"
     for index in range(3):
         cluster.exit(f"worker-{index}")
@@ -278,5 +279,26 @@ def test_M039_five_three_five_keeps_counts_and_success_right() -> None:
     cluster.bring_up()
     cluster.exit("worker-3")
     cluster.exit("worker-4")
+    assert cluster.phase == "Succeeded"
+    cluster.check_replay()
+
+
+def test_the_last_one_of_a_half_done_role_is_waited_for_with_a_deadline() -> None:
+    cluster = Cluster()
+    cluster.submit(workers(2, 1, policy="dynamic"))
+    cluster.bring_up()
+    cluster.exit("worker-0")
+    assert cluster.phase == "Running"
+
+    cluster.say(NodeWentAway("n1"), machine="")
+    cluster.gone("worker-1", evidence="nodeLost")
+
+    assert cluster.phase == "Starting"
+    assert cluster.told("FellBelowMinimum") == "worker has 1 of the 2 replicas it needs"
+    assert cluster.demands() == {UID: "Waiting"}, "it stands in the queue, it does not only grow"
+    cluster.say(cluster._seen("n1", 64), machine="")
+    cluster.bring_up()
+    assert cluster.phase == "Running"
+    cluster.exit("worker-1")
     assert cluster.phase == "Succeeded"
     cluster.check_replay()
