@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
-from primus import stacks
+from primus import stacks, stops
 from primus.errors import PrimusError
 from primus.link import Link
 
@@ -102,12 +102,14 @@ def peers() -> dict[str, list[dict[str, Any]]]:
 def stopping() -> Stop | None:
     """Return why and until when this trainer is being stopped; None while it is not.
 
-    It needs neither a feed nor a thread: it looks at `$PRIMUS_STOP_FILE`.
+    It needs neither a feed nor a thread: it looks at `$PRIMUS_STOP_FILE`. From the first call in
+    the main thread on, the SIGTERM of a stop no longer ends the process: go on asking.
 
     >>> import primus
     >>> primus.stopping() is None
     True
     """
+    stops.expect()
     told = _told("PRIMUS_STOP_FILE", "graceMs")
     return None if told is None else Stop(*told)
 

@@ -5,12 +5,13 @@ Standard library only; run it by itself too: `python examples/checkpoint/train.p
 
 import json
 import random
+import sys
 import time
 
 import primus
 
-STEPS = 2_000
-KEEP_EVERY = 100
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+KEEP_EVERY = max(1, STEPS // 20)
 STEP_S = 0.002
 SLOPE, OFFSET = 3.0, -1.0
 
@@ -29,7 +30,7 @@ def main() -> None:
         loss = learn(line)
         primus.report(step=step, loss=loss)
         stop = primus.stopping()
-        is_due = step - kept >= (KEEP_EVERY // 10 if primus.warned() else KEEP_EVERY)
+        is_due = step - kept >= (KEEP_EVERY / 10 if primus.warned() else KEEP_EVERY)
         if is_due or stop is not None or step == STEPS:
             with primus.checkpoint(step=step) as folder:
                 (folder / "line.json").write_text(json.dumps(line))

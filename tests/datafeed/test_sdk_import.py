@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -83,6 +84,39 @@ def test_a_stop_is_told_with_its_reason_and_the_time_left(
     assert stop is not None
     assert stop.reason == "preempted"
     assert 19 <= stop.seconds_left <= 20.1
+
+
+ASKS_FOR_STOPS = """
+import os, signal, sys
+import primus
+primus.stopping()
+child = os.fork()
+signal.raise_signal(signal.SIGTERM)
+if child == 0:
+    os._exit(0)
+signalled = os.WTERMSIG(os.waitpid(child, 0)[1])
+print(primus.stopping().reason, signalled == signal.SIGTERM, flush=True)
+os.unlink(os.environ["PRIMUS_STOP_FILE"])
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_c63_who_asks_for_stops_outlives_their_signal_and_no_other(tmp_path: Path) -> None:
+    """Neither one that comes without a stop, nor one to a process that it forked."""
+    path = tmp_path / "stop.json"
+    path.write_text('{"reason": "preempted", "graceMs": 30000}')
+
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS_FOR_STOPS],
+        env=os.environ | {"PRIMUS_STOP_FILE": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path.cwd(),
+    )
+
+    assert done.stdout == "preempted True\n", done.stderr
+    assert done.returncode == -signal.SIGTERM
 
 
 def test_a_limit_that_is_near_is_told_and_is_no_stop(

@@ -12,6 +12,7 @@ from tests.real.conftest import making
 from tests.real.test_deaths import trainer_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "checkpoint" / "checkpoint.yaml"
+STEPS = 'roles.worker.command=[python3, train.py, "2000"]'
 
 READS_ITS_REASON = """
 import signal, sys, time
@@ -175,7 +176,7 @@ def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: An
 
 
 def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> None:
-    shared.ctl("submit", str(EXAMPLE))
+    shared.ctl("submit", str(EXAMPLE), "--set", STEPS)
     shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "line"))
     os.kill(trainer_of(shared), signal.SIGKILL)
 
@@ -190,6 +191,21 @@ def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> No
     assert status["checkpoint"]["step"] == 2_000
     kept = Path(status["checkpoint"]["path"]).parent.glob("step-*")
     assert len(list(kept)) == 2
+
+
+def test_c63_the_example_writes_a_checkpoint_in_the_grace_of_a_stop(shared: Any) -> None:
+    """It sets no handler: asking `primus.stopping()` is enough to outlive the signal."""
+    shared.ctl("submit", str(EXAMPLE), "--name", "grace", "--set", STEPS)
+    shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "grace"))
+
+    shared.ctl("suspend", "grace", "--wait", "--timeout", "30s")
+    said = shared.ctl("logs", "grace").stdout
+    shared.ctl("resume", "grace")
+
+    assert ": suspended" in said
+    stopped_after = said.split("stops after step ")[1].split(":")[0]
+    assert shared.ended("grace")["phase"] == "Succeeded"
+    assert f"goes on after step {stopped_after}\n" in shared.ctl("logs", "grace").stdout
 
 
 def status_of(head: Any, name: str) -> dict[str, Any]:
