@@ -10,6 +10,7 @@ import pytest
 
 from primusd.job import admission_events as adm
 from primusd.job import events as ev
+from primusd.job.ids import Span
 from primusd.job.model import replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase, NodePhase
 from primusd.job.spec import JobSpec, Placement, Resources
@@ -18,6 +19,7 @@ from tests.state.job_driver import UID, Cluster, budgets, ended, role, spec
 GIB = 1 << 30
 SEEDS = 150
 STEPS = 40
+ROUNDS = 60
 NAMES = ("n1", "n2", "n3")
 LIVE = (
     AttemptPhase.REQUESTED,
@@ -62,7 +64,7 @@ class Life:
 
     def step(self) -> None:
         name = self.chance.choice(NAMES)
-        match self.chance.randrange(14):
+        match self.chance.randrange(16):
             case 0:
                 self.admission(adm.DrainRequested(name, self.chance.random() < 0.4))
             case 1:
@@ -82,8 +84,20 @@ class Life:
                 self.admission(adm.NodeFaultCounted(name, "j9/worker-0/1", "Lost", f"b{number}"))
             case 7:
                 self.cluster.wait(self.chance.choice((100, 6_000, 40_000)))
+            case 8:
+                self.ask()
             case _:
                 self.attempt()
+
+    def ask(self) -> None:
+        """Let a person ask something of the job."""
+        wishes: tuple[ev.JobOnlyEvent, ...] = (
+            ev.SuspendRequested(),
+            ev.ResumeRequested(),
+            ev.RestartRequested((Span("worker", 0, 1),)),
+            ev.RoleScaled("worker", self.chance.randint(1, 4)),
+        )
+        self.cluster.refusal(self.chance.choice(wishes))
 
     def attempt(self) -> None:
         """Let one attempt go on, or end."""
@@ -119,22 +133,36 @@ class Life:
             self.admission(node(name))
             self.admission(adm.UncordonRequested(name))
             self.admission(adm.ForgiveRequested(name))
-        for _ in range(60):
-            job = self.cluster.job
-            for one_role in job.roles.values():
-                for replica in replicas_of(one_role):
-                    for one in replica.attempts:
-                        if one.is_quarantined or one.phase in (
-                            AttemptPhase.STOPPING,
-                            AttemptPhase.ENDED,
-                        ):
-                            name = f"{one_role.name}-{replica.index}/{one.number}"
-                            self.say(ev.AttemptVanished(self.cluster.id(name)))
-            self.cluster.bring_up()
+        self.cluster.refusal(ev.ResumeRequested())
+        for _ in range(ROUNDS):
+            self.go_on()
             if self.cluster.phase == "Running" and not self.cluster.job.moving:
                 return
-            self.cluster.wait(30_000)
         pytest.fail(f"it does not come to run: {self.cluster.reasons()[-12:]}")
+
+    def go_on(self) -> None:
+        """Let what ends be gone, what begins come up, and delays pass."""
+        for one_role in self.cluster.job.roles.values():
+            for replica in replicas_of(one_role):
+                for one in replica.attempts:
+                    if one.is_quarantined or one.phase in (
+                        AttemptPhase.STOPPING,
+                        AttemptPhase.ENDED,
+                    ):
+                        name = f"{one_role.name}-{replica.index}/{one.number}"
+                        self.say(ev.AttemptVanished(self.cluster.id(name)))
+        self.cluster.bring_up()
+        self.cluster.wait(30_000)
+
+    def finish(self) -> None:
+        """Let every trainer complete."""
+        for _ in range(ROUNDS):
+            for name in self.cluster.names(AttemptPhase.RUNNING):
+                self.cluster.exit(name)
+            if self.cluster.job.is_final:
+                return
+            self.go_on()
+        pytest.fail(f"it does not end: {self.cluster.reasons()[-12:]}")
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -144,17 +172,8 @@ def test_a_job_outlives_what_befalls_its_nodes(seed: int) -> None:
         life.step()
 
     life.mend()
-    running = life.cluster.names(AttemptPhase.RUNNING)
-    for name in life.cluster.names(AttemptPhase.RUNNING):
-        life.cluster.exit(name)
-    for _ in range(20):
-        if life.cluster.job.is_final:
-            break
-        life.cluster.bring_up()
-        for name in life.cluster.names(AttemptPhase.RUNNING):
-            life.cluster.exit(name)
+    life.finish()
 
-    assert running
     assert life.cluster.phase == JobPhase.SUCCEEDED
     assert not any(
         one.held or one.old_slots for one in life.cluster.world.admission.demands.values()
