@@ -496,6 +496,7 @@ class Simulation:
                 ev.SpecPatched(self.job.spec, {}),
                 ev.VerdictRequested(rnd.choice(("Succeeded", "Failed")), "so"),
                 ev.JobEvicted("prod came"),
+                ev.RoomMade("j2", "another is stopped to make room"),
                 ev.JobRefused("DependencyFailed", "prepare failed"),
                 ev.NodeDraining("n0"),
                 ev.JobAdmitted((), 1),
