@@ -252,6 +252,14 @@ def _newcomers(role: RoleState) -> Iterator[Replica]:
             yield replica
 
 
+def _is_more_coming(role: RoleState) -> bool:
+    """Return whether some replica is on its way and does not hold yet."""
+    if role.begin_ms or role.counts[Count.REQUESTED] or role.counts[Count.LAUNCHED]:
+        return True
+    registered = chunks.find(role, Count.REGISTERED)
+    return any(not one.attempts[-1].is_holding for one in registered)
+
+
 def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
     """Return from when on a role restarts because its members changed; None it does not."""
     if not role.gate_opened or not regroups(job.spec, role.name):
@@ -263,13 +271,10 @@ def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
     is_needed = not is_half_done or not is_elastic(job.spec.roles[role.name])
     if not role.counts[Count.REGISTERED] or not is_needed:
         return None
-    holding = sum(1 for _ in _newcomers(role))
-    if not holding:
+    if next(_newcomers(role), None) is None:
         return None
-    counts = role.counts
-    coming = counts[Count.REQUESTED] + counts[Count.LAUNCHED] + counts[Count.REGISTERED] - holding
     due_ms = 0
-    if coming or role.begin_ms:
+    if _is_more_coming(role):
         due_ms = max(role.placed_ms, role.begun_ms) + ELASTIC_WAIT_MS
     if job.phase is JobPhase.RUNNING and not role.is_growing:
         due_ms = max(due_ms, job.phase_since_ms + REGROUP_MS)
