@@ -14,6 +14,8 @@ from primusd.job.start_variables import has_variables
 
 INLINE_BYTES_MAX = 16 << 10
 """A larger document is fetched, not pushed."""
+INLINE_REPLICAS_MAX = 1_000
+"""Of more it is larger, whatever they are called."""
 
 
 def run_order(job: Job, attempt: AttemptId, at_ms: int) -> Hold | Start | Stop | Leave:
@@ -51,6 +53,10 @@ def publish(job: Job) -> Job:
     old = job.peers
     is_same = old.generation == job.generation
     job = replace(job, peers=Peers(job.generation, old.revision + 1 if is_same else 1))
+    if sum(role.size for role in job.roles.values()) > INLINE_REPLICAS_MAX:
+        # Made when it is fetched: where each starts as it comes, it would be made for each.
+        name = f"{job.uid}/{job.peers.generation}/{job.peers.revision}"
+        return replace(job, peers=replace(job.peers, digest=peers_digest(name.encode())))
     document = peers_of(job)
     inline = document if len(document) <= INLINE_BYTES_MAX else b""
     return replace(job, peers=replace(job.peers, digest=peers_digest(document), inline=inline))

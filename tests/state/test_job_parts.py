@@ -148,6 +148,24 @@ def test_the_peers_document_changes_only_when_a_gate_opens() -> None:
     assert cluster.job.peers.revision == 2
 
 
+def test_the_document_of_many_is_made_when_it_is_fetched() -> None:
+    """Made at each opening it takes a look at every replica for each of them."""
+    cluster = Cluster(checked_every=10_000)
+    cluster.submit(spec(role("worker", 1_200), policy="dynamic"))
+    names = [f"worker-{index}" for index in range(3)]
+    digests = []
+
+    for name in names:
+        cluster.launch(name)
+        cluster.register(name)
+        cluster.hold(name)
+        digests.append(cluster.job.peers.digest)
+
+    assert len(set(digests)) == 3
+    assert cluster.job.peers.inline == b""
+    assert peers_of(cluster.job).count(b'"index"') == 3
+
+
 def test_a_large_peers_document_is_published_and_not_pushed() -> None:
     cluster = Cluster(checked_every=200)
     cluster.submit(spec(role("worker", 400)))
