@@ -38,6 +38,12 @@ def waited_for(world: World, spec: JobSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(job.uid for job in jobs if job is not None))
 
 
+def still_awaited(world: World, spec: JobSpec) -> tuple[str, ...]:
+    """Return the uids of those that live; who is not known, or did not succeed, is left out."""
+    jobs = (_named(world, spec, name) for name in spec.after)
+    return tuple(job.uid for job in jobs if job is not None and not job.is_final)
+
+
 def _named(world: World, spec: JobSpec, name: str) -> Job | None:
     namespace, slash, rest = name.partition("/")
     return job_named(world, namespace, rest) if slash else job_named(world, spec.namespace, name)

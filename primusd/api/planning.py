@@ -1,8 +1,10 @@
 """What a job file would come to here: its plan, with what only the daemon knows."""
 
+from primusd.api.after import still_awaited
 from primusd.api.context import Context
 from primusd.api.submitting import demands_of
 from primusd.job.admission_model import Demand
+from primusd.job.demand import runs_for_ms
 from primusd.job.phases import DemandPhase
 from primusd.job.spec import JobSpec
 from primusd.job.turns import Turn
@@ -42,9 +44,11 @@ def _would_wait(context: Context, spec: JobSpec) -> Waiting | None:
         priority=spec.priority,
         since_ms=at_ms,
         roles={one.role: one for one in demands_of(spec)},
+        runs_for_ms=runs_for_ms(spec),
     )
-    admission = context.engine.world.admission
-    survey = queue_with(admission, demand).survey(at_ms=at_ms)
+    world = context.engine.world
+    pending = still_awaited(world, spec)
+    survey = queue_with(world.admission, demand, after=pending).survey(at_ms=at_ms)
     outcome = survey.outcome(UNBORN)
     if outcome is not None and outcome.turn is Turn.STARTS:
         return None

@@ -25,6 +25,7 @@ from primusd.job.model import Attempt, Job, RoleState, find_replica, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
 from primusd.job.rules import rule_label, rule_of
 from primusd.job.scheduling import drains
+from primusd.job.spec import JobSpec
 
 ADMISSION = ""
 """Key of the admission machine, as in `records.py`, which this layer may not import."""
@@ -52,7 +53,7 @@ def demand_of(job: Job) -> DemandRaised | None:
         busy=_busy(job),
         lacking=_lacking(job),
         moving=asked(job),
-        runs_for_ms=_runs_for_ms(job),
+        runs_for_ms=runs_for_ms(spec),
         ends_ms=_ends_ms(job),
         since_ms=job.aged_ms,
         is_preemptible=spec.preemptible,
@@ -60,9 +61,11 @@ def demand_of(job: Job) -> DemandRaised | None:
     )
 
 
-def _runs_for_ms(job: Job) -> int:
-    """Return how long after its first admission the job surely holds nothing; 0 no bound."""
-    spec = job.spec
+def runs_for_ms(spec: JobSpec) -> int:
+    """Return how long after its first admission a job surely holds nothing; 0 no bound.
+
+    Its `maxReplicaHours` bound nothing: while replicas do not run they do not count.
+    """
     if not spec.deadline_ms:
         return 0
     stop_ms = max(role.stop.grace_ms for role in spec.roles.values())
@@ -72,10 +75,10 @@ def _runs_for_ms(job: Job) -> int:
 
 def _ends_ms(job: Job) -> int:
     """Return when the job surely holds nothing any more; 0 not admitted yet, or no bound."""
-    runs_for_ms = _runs_for_ms(job)
-    if not runs_for_ms or not job.first_admitted_ms:
+    lasting_ms = runs_for_ms(job.spec)
+    if not lasting_ms or not job.first_admitted_ms:
         return 0
-    return job.first_admitted_ms + job.suspended_ms + runs_for_ms
+    return job.first_admitted_ms + job.suspended_ms + lasting_ms
 
 
 def has_demand(job: Job) -> bool:

@@ -36,10 +36,17 @@ def queue_of(admission: Admission) -> Queue:
     return Queue(admission)
 
 
-def queue_with(admission: Admission, demand: Demand) -> Queue:
-    """Return the queue as it would be with one more demand that has just come."""
+def queue_with(admission: Admission, demand: Demand, *, after: tuple[str, ...] = ()) -> Queue:
+    """Return the queue as it would be with one more demand that has just come.
+
+    Args:
+        admission: As it is.
+        demand: Of a job that is not there yet.
+        after: Uids of the jobs that it would wait for.
+    """
     demands = with_demand(admission.demands, demand.job, demand)
-    return Queue(replace(admission, demands=demands))
+    waits = {**admission.after, demand.job: after} if after else admission.after
+    return Queue(replace(admission, demands=demands, after=waits))
 
 
 def is_waiting(demand: Demand) -> bool:

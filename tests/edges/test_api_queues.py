@@ -12,6 +12,7 @@ from primusd.config.settings import Queue
 from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
 from primusd.declaring import declarations
+from primusd.job.admission_events import QueueDeclared, QueueDropped
 from tests.edges.api_server import NAMESPACE, Server, serve
 
 QUEUES = "/api/v1/queues"
@@ -243,6 +244,28 @@ def test_plan_says_what_the_job_would_wait_for(server: Server) -> None:
     plan = post(server, NAMESPACE, query={"plan": "1"}, body=body)
 
     assert plan["wouldWait"]["reason"] == "WaitingForQuota"
+
+
+def test_plan_says_that_the_job_would_wait_for_another(server: Server) -> None:
+    submit(server, "a", 1)
+
+    body = gpu_job("b", 1, after=["a", "nobody"])
+    plan = post(server, NAMESPACE, query={"plan": "1"}, body=body)
+
+    assert plan["wouldWait"]["reason"] == "WaitingForJob"
+
+
+def test_queue_that_the_file_has_no_more_stays_while_jobs_live_in_it(server: Server) -> None:
+    submit(server, "a", 1, queue="batch")
+    without = Config()
+    assert declarations(without, server.world) == ()
+
+    post(server, f"{NAMESPACE}/a:cancel", body={})
+    server.end_attempts(next(iter(server.world.jobs)))
+
+    assert declarations(without, server.world) == (QueueDropped("batch"),)
+    changed = Config(queues={"default": Queue(), "batch": Queue({"gpu": 2})})
+    assert declarations(changed, server.world) == (QueueDeclared("batch", {"gpu": 2}),)
 
 
 def test_watch_of_queues_tells_what_was_set(server: Server) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from primusd.job import admission
 from primusd.job import admission_events as ev
+from primusd.job import events as ev_job
 from primusd.job.admission_model import Admission
 from primusd.job.events import JobAdmitted, JobRefused, TimePassed
 from primusd.job.ids import Span
@@ -14,6 +15,7 @@ from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.phases import DemandPhase
 from primusd.job.usage import book_anew, book_of
 from primusd.job.waits import Survey, Wait, why_waits
+from tests.state.job_driver import Cluster, spec
 
 GIB = 1 << 30
 MINUTE_MS = 60_000
@@ -406,6 +408,20 @@ def test_end_of_the_one_that_waits_forgets_what_it_waited_for() -> None:
     machine.told.clear()
     machine.tell(ev.JobEnded("a", "Failed"))
     assert machine.told == []
+
+
+def test_job_that_failed_since_the_request_was_read_is_refused_in_the_step() -> None:
+    cluster = Cluster()
+    cluster.submit(spec(name="first"), uid="a")
+    cluster.say(ev_job.CancelRequested(), machine="a")
+    cluster.say(ev_job.AttemptVanished(cluster.id("worker-0", "a")), machine="a")
+
+    for after, said in (("a", "first, which it names in after, ended Cancelled"), ("x", "x")):
+        submitted = ev_job.JobSubmitted("b", spec(name="second"), {}, "ann", after=(after,))
+        refusal = cluster.refusal(submitted, machine="b")
+        assert refusal is not None
+        assert said in refusal.message
+    assert "b" not in cluster.world.jobs
 
 
 def test_journal_from_before_queues_is_read_as_it_was() -> None:
