@@ -1,22 +1,26 @@
 """Replay: a job as it was after any entry, from journal and archive, by the code that recovers.
 
-The job and its streams are known from their own records, from the submit on. What depends on the
-queue and the nodes needs admission of that time too: it is replayed from a base (`state/bases.py`),
-or from the first entry of the store where that is still there.
+It begins with the newest snapshots before the moment (`state/bases.py`), else with the job's submit
+and the first entry of the store. A job is always known; the queue and the nodes of that time are
+not where neither a base nor the first entry is left.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from primusd import core
 from primusd.core import World
+from primusd.datafeed.model import Stream
 from primusd.errors import MalformedError, ResourceVersionTooOldError
 from primusd.job.admission_model import Admission
 from primusd.job.events import JobSubmitted
+from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of
 from primusd.state.archive import Archive
-from primusd.state.bases import Base, bases
+from primusd.state.bases import Base, Parts, bases
 from primusd.state.schema import check_schema
 from primusd.state.snapshots import decode_machine
 
@@ -45,13 +49,27 @@ class Replayed(Struct, frozen=True):
 
     world: World
     """With this job only; admission as far as it is known."""
-    entry: Entry
-    """The last one that says something of the job."""
+    revision: int
+    """Of the newest entry that says something of the job."""
     at_ms: int
     """Journal time that was asked for, not before that of the entry."""
-    submitted_revision: int
+    job_from: int
+    """Revision that the replay of the job began with: of a base, or of the submit."""
     admission_from: int
-    """Revision from which admission is known; UNKNOWN: it is not."""
+    """The same of admission; UNKNOWN: it is not known."""
+
+
+class Start(Struct, frozen=True):
+    """What a replay begins with."""
+
+    world: World = World()
+    covers: Mapping[str, int] = {}
+    """Machines in `world` to the revision that each holds."""
+    from_revision: int = 0
+    """Of the first entry wanted; 0: all of the days from `from_ms` on."""
+    from_ms: int = 0
+    at_ms: int = 0
+    """Journal time of the newest base that was used."""
 
 
 def replay(
@@ -70,57 +88,104 @@ def replay(
         MalformedError: The job was not there yet, or too many entries lie before.
         ResourceVersionTooOldError: Entries that are needed are gone.
     """
-    base = _base(archive, moment)
-    from_revision = base.covers + 1 if base is not None and base.at_ms < created_ms else 0
-    found = _Replay(job, base, created_ms=created_ms)
-    entries = _entries(archive, newest, from_revision, 0 if from_revision else created_ms)
-    for entry in entries:
+    start = _start(archive, job, moment, created_ms)
+    found = _Replay(job, start, created_ms=created_ms)
+    for entry in _entries(archive, newest, start):
+        found.first = found.first or entry
         if moment.is_before(entry):
             break
         found.apply(entry)
     return found.result(moment)
 
 
-def _base(archive: Archive, moment: Moment) -> Base | None:
-    """Return the newest base that holds nothing later than the moment."""
+def _start(archive: Archive, job: str, moment: Moment, created_ms: int) -> Start:
+    """Return the newest snapshots that hold nothing later than the moment."""
     known = [
         one
         for one in bases(archive.folder)
-        if (one.covers <= moment.revision if moment.revision else one.at_ms <= moment.at_ms)
+        if (one.revision <= moment.revision if moment.revision else one.at_ms <= moment.at_ms)
     ]
-    return known[-1] if known else None
+    if not known:
+        return Start(from_ms=created_ms)
+    newest = known[-1]
+    own = _own_parts(known, job, created_ms)
+    parts = {ADMISSION: newest.parts()[ADMISSION], **own}
+    covers = {
+        key.partition("#")[0]: revision
+        for key, (revision, _) in parts.items()
+        if not key.partition("#")[2]
+    }
+    world = _world(parts)
+    if own or newest.at_ms < created_ms:
+        return Start(world, covers, min(covers.values()) + 1, at_ms=newest.at_ms)
+    return Start(world, covers, from_ms=created_ms)
 
 
-def _entries(
-    archive: Archive, newest: Iterable[Entry], from_revision: int, from_ms: int
-) -> Iterator[Entry]:
+def _own_parts(known: Sequence[Base], job: str, created_ms: int) -> Parts:
+    """Return the snapshots of a job and its streams out of the newest base that has them."""
+    for base in reversed(known):
+        if base.at_ms < created_ms:
+            break
+        if base.has_jobs:
+            parts = base.parts()
+            own = {key: one for key, one in parts.items() if job_of(key.partition("#")[0]) == job}
+            if own:
+                return own
+    return {}
+
+
+def _world(parts: Parts) -> World:
+    """Return the machines that the snapshots are of."""
+    bodies: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+    for key, (_, body) in parts.items():
+        machine, _, part = key.partition("#")
+        bodies[machine][part] = body
+    world = World()
+    for machine, some in bodies.items():
+        match decode_machine(machine, some):
+            case Admission() as admission:
+                world = replace(world, admission=admission)
+            case Job() as job:
+                world = replace(world, jobs={machine: job})
+            case Stream() as stream:
+                world = replace(world, streams={**world.streams, machine: stream})
+    return world
+
+
+def _entries(archive: Archive, newest: Iterable[Entry], start: Start) -> Iterator[Entry]:
     """Yield archived entries, then those of the journal, each once."""
-    last = from_revision - 1
-    for entry in archive.read(from_revision, from_ms=from_ms):
+    last = start.from_revision - 1
+    for entry in archive.read(start.from_revision, from_ms=start.from_ms):
         last = entry.revision
         yield entry
     yield from (one for one in newest if one.revision > last)
 
 
 class _Replay:
-    """A replay in the making."""
+    """A replay in the making.
 
-    def __init__(self, job: str, base: Base | None, *, created_ms: int) -> None:
+    Attributes:
+        first: The first entry that there is.
+    """
+
+    def __init__(self, job: str, start: Start, *, created_ms: int) -> None:
         self._job = job
         self._created_ms = created_ms
-        self._world = World()
-        self._admission_from = UNKNOWN
-        self._base_covers = 0
-        if base is not None:
-            admission = decode_machine(ADMISSION, {"": base.body()})
-            assert isinstance(admission, Admission)
-            self._world = World(admission)
-            self._base_covers = self._admission_from = base.covers
-        self._first: Entry | None = None
-        self._last = 0
-        self._submitted = 0
-        self._newest: Entry | None = None
+        self._world = start.world
+        self._covers = start.covers
+        self._admission_from = start.covers.get(ADMISSION, UNKNOWN)
+        self._job_from = start.covers.get(job, 0)
+        self.first: Entry | None = None
+        self._last = start.from_revision - 1 if start.from_revision else 0
+        self._revision = self._changed()
+        self._at_ms = start.at_ms
         self._count = 0
+
+    def _changed(self) -> int:
+        """Return the revision of the newest change of the job, as far as snapshots tell."""
+        job = self._world.jobs.get(self._job)
+        streams = (one.changed_revision for one in self._world.streams.values())
+        return max(job.changed_revision, *streams, 0) if job is not None else 0
 
     def apply(self, entry: Entry) -> None:
         """Take an entry in: what it says of the job, and of admission where that is known.
@@ -130,14 +195,12 @@ class _Replay:
             ResourceVersionTooOldError: Entries before it are missing.
         """
         check_schema(entry.schema)
-        if self._first is None:
-            self._first = entry
-            if entry.revision == 1 and not self._base_covers:
-                self._admission_from = 1
-        elif entry.revision != self._last + 1:
+        if entry.revision == 1 and self._admission_from == UNKNOWN:
+            self._admission_from = 1
+        if self._last and entry.revision != self._last + 1:
             self._gap(entry)
         self._last = entry.revision
-        covers = self._covers(entry)
+        covers = self._left_alone(entry)
         if len(covers) == len({one.machine for one in entry.records}):
             return
         self._count += 1
@@ -147,34 +210,36 @@ class _Replay:
                 hint="primusctl events NAME shows what happened",
             )
         self._world = core.replay(self._world, entry, covers=covers)
-        if any(job_of(one.machine) == self._job for one in entry.records):
-            self._newest = entry
+        if any(one.machine not in covers and one.machine for one in entry.records):
+            self._revision, self._at_ms = entry.revision, entry.at_ms
 
     def _gap(self, entry: Entry) -> None:
-        """Judge a hole in the archive, which a full disk leaves."""
-        if self._submitted:
+        """Judge a hole in the archive, which a full disk leaves, or entries that were pruned."""
+        if self._job_from:
             raise ResourceVersionTooOldError(
                 f"entries {self._last + 1} to {entry.revision - 1} are not in the archive; "
                 "without them nobody can tell how the job was after them",
                 oldest=entry.revision,
             )
-        if self._base_covers < entry.revision - 1:
+        if self._covers.get(ADMISSION, 0) < entry.revision - 1:
             self._admission_from = UNKNOWN
 
-    def _covers(self, entry: Entry) -> Mapping[str, int]:
+    def _left_alone(self, entry: Entry) -> Mapping[str, int]:
         """Return the machines of an entry whose records are left alone."""
         covers: dict[str, int] = {}
         for record in entry.records:
             if isinstance(record.event, JobSubmitted) and record.machine == self._job:
-                self._submitted = entry.revision
+                self._job_from = entry.revision
             if not self._wants(record.machine, entry.revision):
                 covers[record.machine] = entry.revision
         return covers
 
     def _wants(self, machine: str, revision: int) -> bool:
+        if revision <= self._covers.get(machine, 0):
+            return False
         if machine == ADMISSION:
-            return self._admission_from != UNKNOWN and revision > self._base_covers
-        return bool(self._submitted) and job_of(machine) == self._job
+            return self._admission_from != UNKNOWN
+        return bool(self._job_from) and job_of(machine) == self._job
 
     def result(self, moment: Moment) -> Replayed:
         """Return what it came to.
@@ -183,13 +248,15 @@ class _Replay:
             MalformedError: The job was not there yet, or not any more.
             ResourceVersionTooOldError: The entry of its submit is gone.
         """
-        if self._newest is not None and self._job in self._world.jobs:
-            at_ms = max(moment.at_ms, self._newest.at_ms)
-            return Replayed(self._world, self._newest, at_ms, self._submitted, self._admission_from)
-        if self._first is not None and self._first.at_ms > self._created_ms:
+        if self._job in self._world.jobs:
+            at_ms = max(moment.at_ms, self._at_ms)
+            return Replayed(
+                self._world, self._revision, at_ms, self._job_from, self._admission_from
+            )
+        if self.first is not None and self.first.at_ms > self._created_ms:
             raise ResourceVersionTooOldError(
                 "the entries of the job's beginning are gone: they are older than history.keep",
-                oldest=self._first.revision,
+                oldest=self.first.revision,
             )
         raise MalformedError(
             "there was no such job at that moment",

@@ -31,7 +31,7 @@ async def show_replay(request: web.Request) -> web.Response:
     found = await anyio.to_thread.run_sync(work, limiter=AT_ONCE)
     is_known = found.admission_from != UNKNOWN
     reach = Reach(
-        job_from=str(found.submitted_revision),
+        job_from=str(found.job_from),
         cluster_from=str(found.admission_from) if is_known else UNSET,
     )
     return answer(
@@ -39,7 +39,7 @@ async def show_replay(request: web.Request) -> web.Response:
             found.world.jobs[job.uid],
             found.world,
             reach,
-            revision=found.entry.revision,
+            revision=found.revision,
             at_ms=found.at_ms,
         )
     )

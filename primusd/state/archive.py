@@ -16,7 +16,7 @@ import zstandard
 from msgspec import Struct
 
 from primusd.records import Entry, job_of
-from primusd.state.bases import Base, bases, is_due, keep_base, prune_bases
+from primusd.state.bases import Base, Parts, bases, due, keep_base, prune_bases
 
 SUFFIX = ".zst"
 LEVEL = 3
@@ -132,24 +132,26 @@ class Archive:
             prune_bases(self.folder, oldest_day=kept[0].stem)
         return tuple(removed)
 
-    def wants_base(self, *, covers: int, at_ms: int) -> bool:
-        """Return whether a snapshot of admission that covers so much is worth keeping now."""
+    def wants_base(self, *, revision: int, at_ms: int) -> str:
+        """Return which base is worth keeping now, see `bases.due`."""
         if self._bases is None:
             self._bases = bases(self.folder)
-        return is_due(self._bases, covers=covers, day=day_of(at_ms))
+        return due(self._bases, revision=revision, at_ms=at_ms, day=day_of(at_ms))
 
-    def keep_base(self, body: bytes, *, covers: int, at_ms: int) -> None:
-        """Keep a snapshot of admission for replays.
+    def keep_base(self, parts: Parts, *, kind: str, revision: int, at_ms: int) -> None:
+        """Keep snapshots for replays.
 
         Args:
-            body: As the journal has it.
-            covers: Revision of the newest record in it.
-            at_ms: Journal time now.
+            parts: As the journal has them.
+            kind: As `wants_base` said.
+            revision: The newest; nothing in them is later.
+            at_ms: Journal time of that.
 
         Raises:
-            OSError: It could not be written.
+            OSError: They could not be written.
         """
-        keep_base(self.folder, body, covers=covers, at_ms=at_ms, day=day_of(at_ms))
+        day = day_of(at_ms)
+        keep_base(self.folder, parts, kind=kind, revision=revision, at_ms=at_ms, day=day)
         self._bases = bases(self.folder)
 
     def files(self) -> tuple[Path, ...]:

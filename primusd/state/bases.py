@@ -1,70 +1,101 @@
-"""Bases: states of admission kept beside the archive, from which a replay may begin.
+"""Bases: snapshots kept beside the archive, from which a replay may begin.
 
-A job and its streams are replayed from their own first records; admission has no beginning once the
-oldest entries are gone. So now and then its snapshot is kept, in a file whose name tells which
-entries it covers: `2026-01-02-000000184467-1767323045006.base`, zstd of the snapshot's body.
+Entries alone tell of a job from its submit on, and of admission from the first entry of the store
+on. So that a replay need not read weeks of them, nor what is gone, snapshots are copied now and
+then: admission's, and once a day those of all live jobs. A file's name tells when:
+`2026-01-02-000000184467-1767323045006.base` (day, newest revision, journal time); with the jobs it
+ends in `.all`. Its content is a msgpack map of snapshot key to (covers, body), in zstd.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import zstandard
 from msgspec import Struct
 
-SUFFIX = ".base"
+ADMISSION_ONLY = ".base"
+ALL = ".all"
 BASE_EVERY_REVISIONS = 5_000
-"""A replay applies at most so many entries of admission, and those of a day at most."""
-_BYTES_MAX = 1 << 28
+"""A replay applies about so many entries of admission at most, ..."""
+BASE_EVERY_MS = 600_000
+"""... but of a busy store none is kept sooner than this after the one before."""
+_BYTES_MAX = 1 << 30
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(dict[str, tuple[int, bytes]]).decode
+
+Parts = Mapping[str, tuple[int, bytes]]
+"""Snapshot key to the revision that it covers, and its body."""
 
 
 class Base(Struct, frozen=True):
-    """Admission as of a revision."""
+    """Where a base lies, and what its name tells."""
 
-    covers: int
-    """Revision whose records, and all before, are in it."""
+    revision: int
+    """Newest when it was written: nothing in it is later."""
     at_ms: int
-    """Journal time by which all of these were written."""
+    """Journal time of that."""
     path: Path
 
-    def body(self) -> bytes:
-        """Return the snapshot, as `state/snapshots.py` encodes it."""
+    @property
+    def has_jobs(self) -> bool:
+        """Whether live jobs are in it."""
+        return self.path.suffix == ALL
+
+    @property
+    def day(self) -> str:
+        """The day on which it was written."""
+        return self.path.name[:10]
+
+    def parts(self) -> Parts:
+        """Return its content."""
         packed = self.path.read_bytes()
-        return zstandard.ZstdDecompressor().decompress(packed, max_output_size=_BYTES_MAX)
+        return _decode(zstandard.ZstdDecompressor().decompress(packed, max_output_size=_BYTES_MAX))
 
 
 def bases(folder: Path) -> tuple[Base, ...]:
     """Return all bases, oldest first; files that are none are passed over."""
     found = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        parts = path.stem.rsplit("-", 2)
-        if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
-            found.append(Base(int(parts[1]), int(parts[2]), path))
-    return tuple(sorted(found, key=lambda one: one.covers))
+    for suffix in (ADMISSION_ONLY, ALL):
+        for path in folder.glob(f"*{suffix}"):
+            words = path.stem.rsplit("-", 2)
+            if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
+                found.append(Base(int(words[1]), int(words[2]), path))
+    return tuple(sorted(found, key=lambda one: one.revision))
 
 
-def is_due(known: Sequence[Base], *, covers: int, day: str) -> bool:
-    """Return whether another base is worth keeping: the first of a day, or after many entries."""
-    if not known or covers <= 0:
-        return covers > 0
+def due(known: Sequence[Base], *, revision: int, at_ms: int, day: str) -> str:
+    """Return which base is worth keeping now: ALL, ADMISSION_ONLY, or "" none.
+
+    Args:
+        known: Those there are, oldest first.
+        revision: The newest.
+        at_ms: Journal time now.
+        day: Of that.
+    """
+    if not known or known[-1].day != day:
+        return ALL
     newest = known[-1]
-    if covers <= newest.covers:
-        return False
-    return newest.path.name[:10] != day or covers >= newest.covers + BASE_EVERY_REVISIONS
+    is_time = at_ms >= newest.at_ms + BASE_EVERY_MS
+    return ADMISSION_ONLY if is_time and revision >= newest.revision + BASE_EVERY_REVISIONS else ""
 
 
-def keep_base(folder: Path, body: bytes, *, covers: int, at_ms: int, day: str) -> None:
+def keep_base(
+    folder: Path, parts: Parts, *, kind: str, revision: int, at_ms: int, day: str
+) -> None:
     """Write a base, whole or not at all.
 
     Raises:
         OSError: It could not be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{day}-{covers:012d}-{at_ms}{SUFFIX}"
+    path = folder / f"{day}-{revision:012d}-{at_ms}{kind}"
     part = path.with_suffix(".part")
+    packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(_encode(parts))
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
-        file.write(zstandard.ZstdCompressor(level=3, write_checksum=True).compress(body))
+        file.write(packed)
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)
@@ -74,7 +105,7 @@ def prune_bases(folder: Path, *, oldest_day: str) -> tuple[Path, ...]:
     """Remove the bases of days whose entries are gone; return them."""
     removed = []
     for one in bases(folder):
-        if one.path.name[:10] < oldest_day:
+        if one.day < oldest_day:
             one.path.unlink()
             removed.append(one.path)
     return tuple(removed)

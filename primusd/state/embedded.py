@@ -19,11 +19,13 @@ import structlog
 from msgspec import Struct
 
 from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
-from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry
+from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry, job_of
 from primusd.state.archive import Archive, ArchivedEntry
 from primusd.state.ballast import Ballast
+from primusd.state.bases import ALL
 from primusd.state.journal import Loaded, Snapshot
 from primusd.state.schema import Head, check_schema
+from primusd.state.snapshots import live_jobs
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -159,19 +161,26 @@ class EmbeddedJournal:
                 self._archive.prune(
                     now_ms=now_ms, keep_ms=self._limits.keep_ms, bytes_max=self._limits.bytes_max
                 )
-        except OSError as error:
+        except (OSError, msgspec.MsgspecError) as error:
             # History is worth less than the journal, which must not grow for the lack of it.
             log.warning("archive.write_failed", text=str(error), entries=len(found))
 
     def _keep_base(self, db: sqlite3.Connection, archive: Archive, at_ms: int) -> None:
-        """Keep admission as its snapshot has it beside the entries that it covers."""
-        query = "SELECT {} FROM snapshots WHERE key = ? ORDER BY part"
-        found = db.execute(query.format("covers"), (ADMISSION,)).fetchone()
-        newest_ms = max(at_ms, self._at_ms)
-        if found is None or not archive.wants_base(covers=found[0], at_ms=newest_ms):
+        """Copy snapshots beside the entries that go, for replays: admission's, or of all live."""
+        at_ms = max(at_ms, self._at_ms)
+        kind = archive.wants_base(revision=self._revision, at_ms=at_ms)
+        admission = next(_snapshots(db, ADMISSION), None) if kind else None
+        if admission is None:
             return
-        parts = db.execute(query.format("body"), (ADMISSION,)).fetchall()
-        archive.keep_base(b"".join(row[0] for row in parts), covers=found[0], at_ms=newest_ms)
+        parts = {ADMISSION: (admission.covers, admission.body)}
+        if kind == ALL:
+            live = live_jobs(admission.body)
+            parts |= {
+                one.machine: (one.covers, one.body)
+                for one in _snapshots(db)
+                if job_of(one.machine.partition("#")[0]) in live
+            }
+        archive.keep_base(parts, kind=kind, revision=self._revision, at_ms=at_ms)
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
@@ -261,8 +270,12 @@ def _write_snapshot(db: sqlite3.Connection, snapshot: Snapshot) -> None:
         )
 
 
-def _snapshots(db: sqlite3.Connection) -> Iterator[Snapshot]:
-    rows = db.execute("SELECT key, covers, body FROM snapshots ORDER BY key, part")
+def _snapshots(db: sqlite3.Connection, wanted: str | None = None) -> Iterator[Snapshot]:
+    """Yield all snapshots, or the one whose key is wanted."""
+    rows = db.execute(
+        "SELECT key, covers, body FROM snapshots WHERE ? IS NULL OR key = ? ORDER BY key, part",
+        (wanted, wanted),
+    )
     for (key, covers), some in groupby(rows, key=lambda row: (row[0], row[1])):
         yield Snapshot(key, covers, b"".join(row[2] for row in some))
 

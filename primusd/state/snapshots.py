@@ -151,6 +151,17 @@ def _decode_stream(state: bytes, parts: Mapping[str, bytes]) -> Stream:
     return replace(stream, units=tuple(units))
 
 
+def live_jobs(admission: bytes) -> frozenset[str]:
+    """Return the jobs that live, as a snapshot of admission has them.
+
+    Args:
+        admission: Body of its snapshot.
+    """
+    state = decode_machine(ADMISSION, {"": admission})
+    assert isinstance(state, Admission)
+    return frozenset(state.names.values())
+
+
 def _numbered(parts: Mapping[str, bytes], prefix: str) -> Iterator[bytes]:
     """Yield the parts `<prefix>0`, `<prefix>1`, … as far as there are."""
     number = 0

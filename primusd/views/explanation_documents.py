@@ -53,13 +53,13 @@ class ExplanationList(
 
 
 class Reach(_Document, frozen=True, kw_only=True):
-    """How far back a job can be replayed."""
+    """What a replay began with."""
 
     job_from: str
-    """Revision from which the job and its streams are known: that of its submit."""
+    """Revision of the base, or of the submit, that the job and its streams were replayed from."""
     cluster_from: Text = UNSET
-    """Revision from which the queue and the nodes are known; absent: they are not, so what they
-    alone tell (why it waits for room) is left out."""
+    """The same of the queue and the nodes; absent: they are not known, so what they alone tell
+    (why it waits for room) is left out."""
 
 
 class Replay(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Replay"):

@@ -148,7 +148,7 @@ class Life:
             found.world.jobs[UID],
             found.world,
             reach,
-            revision=found.entry.revision,
+            revision=found.revision,
             at_ms=found.at_ms,
         )
         return msgspec.to_builtins(document)
@@ -175,6 +175,7 @@ def exit_of(code: int) -> Exit:
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(state_bases, "BASE_EVERY_REVISIONS", 5)
+        patched.setattr(state_bases, "BASE_EVERY_MS", 0)
         one = Life(tmp_path_factory.mktemp("life"))
         anyio.run(one.run)
     return one
@@ -220,6 +221,54 @@ def test_F20_a_replay_of_each_event_is_the_state_of_then(life: Life) -> None:
         assert found.world.admission == then.admission
 
 
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """Give the same life with all live jobs in every base, as of one that lasts for days."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(state_bases, "BASE_EVERY_REVISIONS", 5)
+        patched.setattr(state_bases, "BASE_EVERY_MS", 0)
+        patched.setattr(state_bases, "ADMISSION_ONLY", state_bases.ALL)
+        one = Life(tmp_path_factory.mktemp("daily"))
+        anyio.run(one.run)
+    return one
+
+
+def test_F20_a_replay_from_a_base_with_the_job_is_the_same(daily: Life) -> None:
+    bases = [one for one in state_bases.bases(daily.archive.folder) if one.has_jobs]
+    assert len(bases) > 2
+    began = set()
+
+    for revision in job_revisions(daily):
+        found = daily.replayed(revision=revision)
+        then = daily.worlds[revision]
+        assert found.world.jobs[UID] == then.jobs[UID], revision
+        assert found.world.streams[CLICKS] == then.streams[CLICKS], revision
+        assert found.world.admission == then.admission, revision
+        assert found.revision == revision
+        began.add(found.job_from)
+
+    assert len(began) > 1, "the later ones begin with a base"
+
+
+def test_a_job_older_than_the_archive_is_known_from_its_base_on(
+    daily: Life, tmp_path: Path
+) -> None:
+    shutil.copytree(daily.archive.folder, tmp_path / "archive")
+    archive = Archive(tmp_path / "archive")
+    base = [one for one in state_bases.bases(archive.folder) if UID in one.parts()][-1]
+    first = min(revision for key, (revision, _) in base.parts().items() if UID in key or not key)
+    kept = [one for one in (*daily.archive.read(), *daily.newest()) if one.revision > first]
+    for path in archive.files():
+        path.unlink()
+    revision = [one for one in job_revisions(daily) if one > base.revision][-1]
+
+    found = replayed_from(daily, archive, revision, newest=kept)
+
+    assert found.world.jobs[UID] == daily.worlds[revision].jobs[UID]
+    with pytest.raises(ResourceVersionTooOldError):
+        replayed_from(daily, archive, job_revisions(daily)[0], newest=kept)
+
+
 def test_a_replay_tells_what_had_to_be_in_motion_and_why_it_waited(life: Life) -> None:
     first = job_revisions(life)[0]
 
@@ -237,7 +286,7 @@ def test_a_time_between_two_entries_is_the_state_after_the_first(life: Life) -> 
 
     found = life.replayed(at_ms=at_ms + 1)
 
-    assert found.entry.revision == revision
+    assert found.revision == revision
     assert found.at_ms == at_ms + 1
 
 
@@ -299,13 +348,30 @@ def test_a_hole_in_the_archive_is_told_and_not_skipped(life: Life, shortened: Ar
 
 
 def test_bases_go_with_the_entries_of_their_day(tmp_path: Path) -> None:
-    for day, covers in (("2026-01-01", 5), ("2026-01-02", 9)):
-        state_bases.keep_base(tmp_path, b"x", covers=covers, at_ms=covers, day=day)
+    parts = {"": (5, b"x")}
+    for day, revision in (("2026-01-01", 5), ("2026-01-02", 9)):
+        state_bases.keep_base(
+            tmp_path, parts, kind=state_bases.ALL, revision=revision, at_ms=revision, day=day
+        )
 
     state_bases.prune_bases(tmp_path, oldest_day="2026-01-02")
 
-    assert [one.covers for one in state_bases.bases(tmp_path)] == [9]
-    assert state_bases.bases(tmp_path)[0].body() == b"x"
+    assert [one.revision for one in state_bases.bases(tmp_path)] == [9]
+    assert state_bases.bases(tmp_path)[0].parts() == parts
+
+
+def test_the_first_base_of_a_day_has_the_jobs_and_others_come_after_a_while() -> None:
+    first = state_bases.Base(100, 1_000, Path("2026-01-01-000000000100-1000.all"))
+    many, later_ms = 100 + state_bases.BASE_EVERY_REVISIONS, 1_000 + state_bases.BASE_EVERY_MS
+
+    def due(known: tuple[state_bases.Base, ...], revision: int, at_ms: int, day: str) -> str:
+        return state_bases.due(known, revision=revision, at_ms=at_ms, day=day)
+
+    assert due((), 1, 1_000, "2026-01-01") == state_bases.ALL
+    assert due((first,), many, later_ms, "2026-01-01") == state_bases.ADMISSION_ONLY
+    assert due((first,), many - 1, later_ms, "2026-01-01") == ""
+    assert due((first,), many, later_ms - 1, "2026-01-01") == ""
+    assert due((first,), 101, 1_001, "2026-01-02") == state_bases.ALL
 
 
 # Over HTTP.
