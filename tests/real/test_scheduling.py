@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,42 @@ def running(head: Any, name: str) -> int:
     """Return how many replicas of a job run."""
     roles = head.document("get", name)["status"]["roles"]
     return sum(one["running"] for one in roles.values())
+
+
+def test_C70_a_role_that_restarts_whole_shrinks_and_grows_in_generations(shared: Any) -> None:
+    path = shared.folder / "members"
+    tell = f"echo $PRIMUS_INDEX in $PRIMUS_GENERATION of $PRIMUS_REPLICAS >> {path}"
+    submit(
+        shared,
+        "members",
+        f"""
+  worker: {{replicas: {{min: 1, max: 3}}, command: "{tell}; exec sleep 600",
+           restart: {{unit: role}}, stop: {{grace: 2s}}}}
+""",
+        "schedule: {policy: gang}\nbudgets: {application: 0, infrastructure: 0}",
+    )
+    shared.until("three run", lambda: lines_of(path) >= members(1, 3))
+
+    shared.ctl("scale", "members", "worker=2")
+    shared.until("two meet anew", lambda: lines_of(path) >= members(2, 2))
+    shared.ctl("scale", "members", "worker=3")
+    shared.until("three meet anew", lambda: lines_of(path) >= members(3, 3))
+
+    assert lines_of(path) == members(1, 3) | members(2, 2) | members(3, 3)
+    whole = told(shared, "members", "RoleRestarted")
+    assert [one.rpartition("worker ")[2] for one in whole] == [
+        "is made smaller, to 2",
+        "grows from 2 to 3",
+    ]
+    shared.ctl("cancel", "members")
+    assert shared.ended("members")["phase"] == "Cancelled"
+
+
+def members(generation: int, size: int) -> set[str]:
+    """Return what the members of a generation write."""
+    return {f"{index} in {generation} of {size}" for index in range(size)}
+
+
+def lines_of(path: Path) -> set[str]:
+    """Return the lines of a file, none where it is not there yet."""
+    return set(path.read_text().splitlines()) if path.exists() else set()
