@@ -97,14 +97,19 @@ def _nodes(places: Iterable[Place]) -> tuple[str, ...]:
     return tuple(sorted({place.node for place in places}))
 
 
-def smaller_that_fits(state: Admission, demand: Demand, *, at_ms: int) -> tuple[str, int] | None:
-    """Return the role and the most of its replicas with which the demand would fit now.
+def smaller_that_fits(
+    state: Admission, demand: Demand, *, at_ms: int
+) -> tuple[str, int, int] | None:
+    """Return a role, the most of its replicas with which the demand would fit, and its least now.
 
-    Only one role is made smaller; None: that would not do.
+    Only one role is made smaller; None: that would not do, or it fits and waits for its turn.
     """
+    if fit(state, demand, at_ms=at_ms) is not None:
+        return None
     for role in demand.roles.values():
         wanted = tuple(indices(role))
-        low, high = 0, len(wanted) - 1
+        least = len(wanted) - role.spare_count
+        low, high = 0, least - 1
         while low < high:
             middle = (low + high + 1) // 2
             if fit(state, _with(demand, role, wanted[:middle]), at_ms=at_ms) is None:
@@ -112,10 +117,11 @@ def smaller_that_fits(state: Admission, demand: Demand, *, at_ms: int) -> tuple[
             else:
                 low = middle
         if low:
-            return role.role, low
+            return role.role, low, least
     return None
 
 
 def _with(demand: Demand, role: RoleDemand, wanted: tuple[int, ...]) -> Demand:
     named = spans((role.role, index) for index in wanted)
-    return replace(demand, roles={**demand.roles, role.role: replace(role, wanted=named)})
+    fewer = replace(role, wanted=named, spare_count=0)
+    return replace(demand, roles={**demand.roles, role.role: fewer})

@@ -141,8 +141,8 @@ def _would_fit(job: Job, world: World, guess: StartGuess | None, *, at_ms: int) 
     demand = world.admission.demands[job.uid]
     smaller = smaller_that_fits(world.admission, demand, at_ms=at_ms)
     if smaller is not None:
-        role, count = smaller
-        yield f"with {role} {count} instead of {job.roles[role].size}"
+        role, count, least = smaller
+        yield f"with {role} {count} instead of {least}"
     if guess is not None:
         after = world.jobs[guess.granted.after].spec.name
         yield f"on {', '.join(guess.granted.nodes)} when {after} ends"

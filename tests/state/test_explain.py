@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from primusd.datafeed.events import PauseRequested
@@ -84,6 +85,20 @@ def test_WaitingForSlots_says_how_much_is_needed_and_free_who_makes_room_and_wha
         3_000_000, "deadline of mnist", 0,
     )  # fmt: skip
     assert found.because == (f"{cluster.revision}.0",)
+
+
+def test_F01_what_would_fit_is_less_than_an_elastic_role_needs_at_least() -> None:
+    cluster = Cluster(cpu=640)
+    cluster.submit(gpus(6, name="mnist"), uid=ANOTHER)
+    cluster.bring_up(uid=ANOTHER)
+
+    cluster.submit(gpus(1, 6, minimum=4))
+    cluster.submit(gpus(1, 4, name="third", minimum=1), uid=THIRD)
+
+    found = answer(cluster, WHY_WAITING, "WaitingForSlots")
+    assert found.would_fit == ("with worker 2 instead of 4",)
+    # There is room for one of these: it waits for its turn, and no other size would help.
+    assert answer(cluster, WHY_WAITING, "WaitingForQueue", THIRD).would_fit is UNSET
 
 
 def test_F01_an_estimate_rests_on_the_runs_of_the_same_name_before() -> None:
