@@ -171,6 +171,26 @@ def test_job_that_restarts_whole_does_so_once_for_all_its_roles() -> None:
     assert cluster.phase == "Running"
 
 
+def test_job_that_restarts_whole_waits_until_all_its_roles_have_another_place() -> None:
+    cluster = cluster_of(node("n1", 4))
+    roles = (
+        role("ps", 2, unit="job", resources=CORE),
+        role("worker", 2, unit="job", resources=CORE),
+    )
+    cluster.run(spec(*roles))
+
+    admission(cluster, adm.DrainRequested("n1"), node("n2", 2))
+    assert cluster.world.admission.demands[UID].held["ps", 0].node == "n2"
+    assert cluster.names(AttemptPhase.STOPPING) == []
+    admission(cluster, node("n3", 2))
+
+    assert len(cluster.names(AttemptPhase.STOPPING)) == 4
+    stop_and_come_up(cluster)
+    assert (cluster.job.generation, cluster.phase) == (2, "Running")
+    assert on(cluster, "n1") == []
+    cluster.check_replay()
+
+
 def test_now_waits_neither_for_places_nor_for_turns() -> None:
     cluster = cluster_of(node("n1", 2), node("n2", 1))
     cluster.run(spec(role("worker", 3, resources=CORE)))

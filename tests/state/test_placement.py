@@ -216,6 +216,14 @@ def test_most_constrained_role_chooses_first() -> None:
     assert found["large"] != found["small"][:1]
 
 
+def test_large_replicas_choose_first_also_where_there_are_too_many_to_search() -> None:
+    roles = want("small", 70, memory=1, cpu=0), want("large", 1, memory=10, cpu=0)
+    nodes = node("n1", memory=40), node("n2", memory=40)
+    state, _ = drive(Admission(), *nodes, demand(*roles))
+
+    assert phase(state) is DemandPhase.GRANTED
+
+
 def test_fit_that_no_simple_order_finds_is_searched_for() -> None:
     """5, 4 and twice 3 into 9 and 6: the emptiest node first leads to 5 + 3 and 4, and no 3."""
     roles = want("e", 1, cpu=5), want("d", 1, cpu=4), want("c", 2, cpu=3)
