@@ -75,7 +75,7 @@ bench: setup
 	@$(BIN)/python -m bench
 
 soak: setup
-	@$(BIN)/python -m pytest -m soak --timeout 7200
+	@$(BIN)/python -m pytest -m soak --timeout $$((7200 + $${SOAK_SECONDS:-0}))
 
 # Writes the pages that are made from code and tests anew, and checks all others.
 docs: setup

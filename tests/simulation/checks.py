@@ -4,15 +4,20 @@ The numbers are those of docs/state-machines.md §12.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from primusd import core
 from primusd.core import World
 from primusd.datafeed import invariants as data_invariants
 from primusd.job import invariants
+from primusd.job.admission import PORT_REST_MS
+from primusd.job.admission_events import DemandFitted
+from primusd.job.counts import REPLACE_MS_MIN
+from primusd.job.events import AttemptVanished
+from primusd.job.ids import AttemptId
 from primusd.job.model import Job, find_attempt
-from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.phases import AttemptPhase, Cause, JobPhase
 from primusd.records import Entry, Proposal
 from tests.simulation.coverage import Cell, note_step
 from tests.simulation.head import Head
@@ -28,6 +33,21 @@ FULL_EVERY = 24
 SAID_KEPT = 400
 ENTRIES_KEPT = 60
 OVER = (AttemptPhase.ENDED, AttemptPhase.GONE)
+ENDING = (AttemptPhase.STOPPING, *OVER)
+HEAD_DEEDS = frozenset(
+    {
+        "kill head",
+        "kill head at an entry",
+        "change leader",
+        "freeze head",
+        "set clock",
+        "fill disk",
+        "slow disk",
+        "back up",
+        "set store back",
+    }
+)
+"""What happens to heads and their store, and must not be felt by any trainer."""
 
 
 class Checks:
@@ -47,6 +67,8 @@ class Checks:
         self.rumours = 0
         self.steps = 0
         self._at_step: dict[Head, Callable[[], None]] = {}
+        self._resting: dict[tuple[str, int], int] = {}
+        self._last_ms = 0
 
     def at_step(self, head: Head, call: Callable[[], None]) -> None:
         """Call right after each step of a head, while its entry is being written."""
@@ -57,6 +79,9 @@ class Checks:
         self.steps += 1
         self.said.extend(said)
         if step.entry is not None:
+            assert step.entry.at_ms >= self._last_ms, "journal time goes back"
+            self._last_ms = step.entry.at_ms
+            self._check_ports_rest(before, step.entry)
             self.entries.append(step.entry)
             note_step(self.reached, before, step.entry)
         invariants.check_step(before, step.world, step.touched)
@@ -70,6 +95,26 @@ class Checks:
         if head in self._at_step:
             head.schedule.later(0, self._at_step[head])
 
+    def _check_ports_rest(self, before: World, entry: Entry) -> None:
+        """6: ports that an attempt had go to nobody else for a while."""
+        for record in entry.records:
+            event = record.event
+            if isinstance(event, DemandFitted):
+                demand = before.admission.demands.get(event.job)
+                for place in event.places:
+                    count = _port_count(before, event.job, place.role)
+                    first = place.first_port
+                    for port in range(first, first + place.count * count) if first else ():
+                        until_ms = self._resting.get((place.node, port), 0)
+                        is_own = demand is not None and place.role in demand.roles
+                        assert entry.at_ms >= until_ms or not is_own, f"6: {port} rests"
+            elif isinstance(event, AttemptVanished):
+                job = before.jobs.get(event.attempt.job)
+                found = find_attempt(job, event.attempt) if job is not None else None
+                if found is not None and found.phase is not AttemptPhase.GONE:
+                    for _, port in found.ports:
+                        self._resting[found.node, port] = entry.at_ms + PORT_REST_MS
+
     def last_records(self) -> str:
         """Return what was recorded last, a line each."""
         return "\n".join(
@@ -78,6 +123,11 @@ class Checks:
             for entry in self.entries
             for record in entry.records
         )
+
+    def forget(self) -> None:
+        """Expect nothing of what was before: the store is another one."""
+        self._resting.clear()
+        self._last_ms = 0
 
     def recovered(self, head: Head, world: World, known: World) -> None:
         """11: snapshots and entries lead to what was in memory."""
@@ -92,20 +142,49 @@ class Checks:
             if (
                 other is executor
                 or not other.has_trainer
+                or other.is_killed
                 or other.attempt.replica != executor.attempt.replica
                 or other.attempt.job != executor.attempt.job
             ):
                 continue
             job = town.world.jobs.get(other.attempt.job)
             found = find_attempt(job, other.attempt) if job is not None else None
-            is_lost = found is not None and found.phase in OVER
+            patience_ms = REPLACE_MS_MIN - 10_000
+            is_lost = (
+                found is not None
+                and found.phase in OVER
+                and (town.head is None or town.head.at_ms() - found.ended_ms > patience_ms)
+            )
             assert is_lost, (
                 f"1: {executor.attempt.label} starts on {host.name} while "
                 f"{other.attempt.label} trains on {other_host.name}"
             )
 
+    def ends_by_force(self, town: "Town", executor: "Executor") -> None:
+        """Only knowledge kills: what is ended is known to be over, or a person said so."""
+        attempt = executor.attempt
+        if not executor.is_alive or attempt in town.ended_by_people:
+            return
+        job = town.world.jobs.get(attempt.job)
+        if job is None:
+            is_known = attempt.job in town.world.admission.tombstones
+        else:
+            found = find_attempt(job, attempt)
+            is_known = found is None or found.phase in ENDING or job.is_final
+        assert is_known or self.rumours, f"{attempt.label} is ended by a head that does not know it"
+
+    def was_silent(self, town: "Town", silent: Iterable[AttemptId]) -> None:
+        """C11: who was not heard for a minute is known to be lost."""
+        for attempt in silent:
+            job = town.world.jobs.get(attempt.job)
+            found = find_attempt(job, attempt) if job is not None else None
+            if found is not None:
+                assert found.phase in ENDING, f"{attempt.label} was silent and nobody noticed"
+
     def waits_for_a_person(self, town: "Town", job: Job) -> bool:
         """Return whether time alone need not end a job: the exceptions of invariant 12."""
+        if job.phase in (JobPhase.DRAINING, JobPhase.STOPPING):
+            return town.has_lost_knowledge
         if job.phase is JobPhase.SUSPENDED:
             return True
         if job.phase is JobPhase.QUEUED or job.uid in town.world.admission.demands:
@@ -130,10 +209,17 @@ class Checks:
             for job in town.world.jobs.values():
                 told = {one.reason for one in job.timeline}
                 assert "StartTimedOut" not in told, "14: a start timed out without a fault"
+        if is_only_heads(town):
+            for job in town.world.jobs.values():
+                _check_nobody_noticed(job)
+        if not self.rumours and not town.has_lost_knowledge:
+            _check_outcomes(town)
 
     def nothing_left(self, town: "Town") -> None:
         """13: nothing lives, nothing is held, and no timer is set, but to forget."""
         world = town.world
+        lone = [key for key, stream in world.streams.items() if stream.job not in world.jobs]
+        assert not lone, f"13: streams {lone} have no job any more"
         left = [executor.attempt.label for _, executor in town.executors()]
         assert not left, f"13: {left} live on when all is over"
         kept = [one.label for host in town.hosts.values() for one in host.directories]
@@ -151,6 +237,65 @@ class Checks:
         timers = set(town.timers) - {""}
         assert not timers, f"13: timers of {timers} are set"
         invariants.check(world)
+
+
+RESTLESS = frozenset(
+    {
+        "short start",
+        "deadline",
+        "warned",
+        "replica hours",
+        "bad stream",
+        "hang",
+        "too large",
+        "split",
+        "placed",
+        "near chief",
+        "after",
+        "poison",
+    }
+)
+"""Features of jobs that may fail or start anew although every trainer does its work."""
+
+
+def is_only_heads(town: "Town") -> bool:
+    """Return whether all that befell a run befell its heads."""
+    return (
+        town.script.weather in ("calm", "bytes")
+        and not town.has_lost_knowledge
+        and all(deed.name in HEAD_DEEDS for deed in town.script.deeds)
+        and all(RESTLESS.isdisjoint(job.features) for job in town.script.jobs)
+    )
+
+
+def _check_nobody_noticed(job: Job) -> None:
+    """C38: what befalls heads changes neither verdict nor attempts, and nothing is charged."""
+    assert job.phase is JobPhase.SUCCEEDED, f"C38: {job.uid} is {job.phase}: {job.verdict}"
+    for role in job.roles.values():
+        assert not role.charges, f"C38: {job.uid} was charged {role.charges}"
+        for chunk in role.chunks:
+            for replica in chunk.replicas:
+                assert replica.last_number <= 1, f"C38: {role.name}-{replica.index} began again"
+
+
+def _check_outcomes(town: "Town") -> None:
+    """What the journal says of an end is what the executor saw."""
+    for attempt, exit_ in town.exits.items():
+        job = town.world.jobs.get(attempt.job)
+        found = find_attempt(job, attempt) if job is not None else None
+        if job is None or found is None or found.outcome is None or job.spec.failure:
+            continue
+        is_completed = found.outcome.cause is Cause.COMPLETED
+        is_done = exit_.code == 0 and not exit_.stop_seen
+        is_unseen = found.outcome.cause in (Cause.LOST, Cause.NODE_LOST, Cause.STOPPED)
+        assert is_completed == is_done or (is_unseen and not is_completed), (
+            f"{attempt.label} is {found.outcome.cause}, its exit was {exit_}"
+        )
+
+
+def _port_count(world: World, uid: str, role: str) -> int:
+    job = world.jobs.get(uid)
+    return len(job.spec.roles[role].ports) if job is not None and role in job.spec.roles else 0
 
 
 def _streams_of(world: World, job: Job) -> list[str]:

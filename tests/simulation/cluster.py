@@ -3,8 +3,10 @@
 import random
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from primusd.core import World
-from primusd.executor.protocol import Orders, Refused, Welcome
+from primusd.executor.protocol import Exit, Orders, Refused, Welcome
 from primusd.job import events as ev
 from primusd.job.admission_events import QueueSet, UncordonRequested
 from primusd.job.ids import AttemptId
@@ -14,7 +16,7 @@ from primusd.job.spec import JobSpec, Resources, RoleSpec
 from primusd.node.protocol import NodeOrders
 from primusd.records import Event, Proposal
 from primusd.sweep import Strays
-from tests.simulation.checks import Checks
+from tests.simulation.checks import HEAD_DEEDS, Checks
 from tests.simulation.executor import Executor
 from tests.simulation.features import spec_of
 from tests.simulation.files import Files
@@ -30,10 +32,13 @@ from tests.simulation.wire import WEATHERS, Line, Wire
 
 LIFE_MS = 7 * 86_400_000
 """Virtual; no job here may need longer by time alone."""
-CALLS_MAX = 150_000
+CALLS_MAX = 40_000
 """Of the schedule; a run that needs more goes round in circles."""
 CARE_EVERY_MS = 120_000
+SUBMIT_TRIES = 60
+LONG_MS = 80_000
 QUIET_MS = 400_000
+QUIET_CALM_MS = 75_000
 """From the last job's end until nothing may be left: stops, releases, ports that rest."""
 
 
@@ -43,6 +48,8 @@ class Town:
     Attributes:
         heads: Every life of a daemon so far, the newest last.
         is_calm: Fate has done with this run.
+        exits: How attempts ended, as their executors saw it.
+        ended_by_people: What a person wanted ended.
         has_lost_knowledge: The store was set back: what it forgot, nobody ends but a person.
     """
 
@@ -68,6 +75,8 @@ class Town:
         self._calls = 0
         self._submitted: set[str] = set()
         self._rushes = 0
+        self.exits: dict[AttemptId, Exit] = {}
+        self.ended_by_people: set[AttemptId] = set()
         self.hosts = {
             name: Host(name, Size(), self, self.schedule, self.wire)
             for name in (f"n{number}" for number in range(1, script.hosts + 1))
@@ -117,10 +126,19 @@ class Town:
         head = self.head
         if head is not None:
             self.strays.take_in(attempt)
+            self.ended_by_people.add(attempt)
             for host in self.hosts.values():
                 if attempt in host.directories:
                     launcher = self._launchers[head]
                     launcher.end_now(attempt, host.name, is_release=True)
+
+    def is_undisturbed(self, head: Head, for_ms: int) -> bool:
+        """Return whether a head has led for so long, and nothing kept it from working."""
+        quiet = self.script.deeds and not any(
+            deed.name in HEAD_DEEDS and deed.at_ms > self.schedule.now_ms - for_ms - 100_000
+            for deed in self.script.deeds
+        )
+        return bool(quiet) and head is self.head and head.outage is None
 
     # What hosts ask for.
 
@@ -174,11 +192,21 @@ class Town:
         role = job.spec.roles.get(attempt.role) if job is not None else None
         is_helper = role is not None and role.success.kind == "never"
         trouble = 0.0 if self.is_calm else self.wire.weather.trouble_share
-        return act_of(attempt, self.script.seed, trouble, is_endless=is_helper)
+        act = act_of(attempt, self.script.seed, trouble, is_endless=is_helper)
+        is_long = job is not None and job.spec.labels.get("work") == "long"
+        return replace(act, run_ms=act.run_ms + LONG_MS) if is_long else act
 
     def trainer_started(self, host: Host, executor: Executor) -> None:
         """See to it that no replica has two trainers."""
         self.checks.trainer_started(self, host, executor)
+
+    def exited(self, attempt: AttemptId, exit_: Exit) -> None:
+        """Remember how an attempt ended in truth."""
+        self.exits[attempt] = exit_
+
+    def ends_by_force(self, executor: Executor) -> None:
+        """See to it that only knowledge kills."""
+        self.checks.ends_by_force(self, executor)
 
     def executors(self) -> Iterator[tuple[Host, Executor]]:
         """Yield every executor that lives."""
@@ -198,22 +226,30 @@ class Town:
         if head is not None:
             head.propose((Proposal(machine, event, "uid:1 (ann)"),))
 
-    def _submit(self, planned: PlannedJob) -> None:
+    def _submit(self, planned: PlannedJob, tries: int = 0) -> None:
         """Submit a job, and again until the store has it: the key makes it one."""
         uid = f"j{planned.number}"
-        if uid not in self._submitted:
-            spec = spec_of(self.script.seed, planned.number, planned.features)
-            # The API finds the uids of the names in `after`.
-            after = tuple(name.replace("job", "j") for name in spec.after)
-            submitted = ev.JobSubmitted(uid, spec, {}, "ann", key=uid, spec_digest="d", after=after)
-            self.ask(uid, submitted)
-            self.schedule.later(2_000, self._submit, planned)
+        if uid in self._submitted:
+            return
+        if tries == SUBMIT_TRIES:
+            # The job that it is to come after is forgotten.
+            self._submitted.add(uid)
+            return
+        spec = spec_of(self.script.seed, planned.number, planned.features)
+        known = {f"job{one.number}" for one in self.script.jobs}
+        spec = replace(spec, after=tuple(name for name in spec.after if name in known))
+        # The API finds the uids of the names in `after`.
+        after = tuple(name.replace("job", "j") for name in spec.after)
+        submitted = ev.JobSubmitted(uid, spec, {}, "ann", key=uid, spec_digest="d", after=after)
+        self.ask(uid, submitted)
+        self.schedule.later(2_000, self._submit, planned, tries + 1)
 
     def submit_rush(self, gpus: int) -> None:
         """Submit a job of the highest priority."""
         self._rushes += 1
         uid = f"r{self._rushes}"
-        role = RoleSpec("worker", 1, 1, "train", resources=Resources(gpu=gpus))
+        count = len(self.hosts)
+        role = RoleSpec("worker", count, count, "train", resources=Resources(gpu=gpus))
         spec = JobSpec(uid, {"worker": role}, priority=100, queue="prod")
         self.ask(uid, ev.JobSubmitted(uid, spec, {}, "boss", key=uid, spec_digest="d"))
 
@@ -232,7 +268,8 @@ class Town:
         self.schedule.later(min(calm_ms, DEEDS_MS) + 60_000, self._calm)
         self._until(self._is_over)
         self.checks.all_over(self)
-        quiet_ms = self.schedule.now_ms + QUIET_MS
+        is_troubled = self.script.deeds or WEATHERS[self.script.weather].trouble_share
+        quiet_ms = self.schedule.now_ms + (QUIET_MS if is_troubled else QUIET_CALM_MS)
         while self.schedule.now_ms < quiet_ms and self.schedule.step(quiet_ms):
             self._count_call()
         self.checks.nothing_left(self)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+from primusd import core
 from primusd.datafeed import events as data
 from primusd.job import admission_events as adm
 from primusd.job import events as ev
@@ -11,6 +12,7 @@ from primusd.job.model import Job
 from primusd.records import Event
 from tests.simulation.cluster import Town
 from tests.simulation.executor import Executor
+from tests.simulation.head import Head
 from tests.simulation.host import Host
 from tests.simulation.store import Store
 from tests.simulation.words import late_words
@@ -62,6 +64,26 @@ def _some_replica(rnd: random.Random, job: Job) -> Event:
     return ev.RestartRequested((Span(role.name, index, index),))
 
 
+def _failed_replica(rnd: random.Random, job: Job) -> Event | None:
+    """Ask that a replica that is over runs again, while its job goes on."""
+    over = [
+        Span(role.name, replica.index, replica.index)
+        for role in job.roles.values()
+        for chunk in role.chunks
+        for replica in chunk.replicas
+        if replica.phase in ("Failed", "Completed", "Retired", "Delayed")
+    ]
+    return ev.RestartRequested((rnd.choice(over),)) if over else None
+
+
+def _suspend_and_resume(town: Town, rnd: random.Random) -> None:
+    job = _job(town, rnd)
+    if job is not None:
+        town.ask(job.uid, ev.SuspendRequested())
+        wait_ms = rnd.choice((5, 300, 3_000, 40_000))
+        town.schedule.later(wait_ms, town.ask, job.uid, ev.ResumeRequested())
+
+
 def _all_replicas(_rnd: random.Random, job: Job) -> Event:
     return ev.RestartRequested(
         tuple(Span(one.name, 0, one.size - 1) for one in job.roles.values() if one.size)
@@ -78,6 +100,12 @@ def _patch(_rnd: random.Random, job: Job) -> Event:
 
 def _finish(rnd: random.Random, _job: Job) -> Event:
     return ev.VerdictRequested(rnd.choice(("Succeeded", "Failed")), "a person says so")
+
+
+def _drill(rnd: random.Random, job: Job) -> Event:
+    fault = rnd.choice(("kill", "preempt", "pause", "loseNode"))
+    role = rnd.choice(tuple(job.roles))
+    return ev.DrillRequested(fault, (Span(role, 0, 0),) if rnd.random() < 0.7 else ())
 
 
 def _forget(town: Town, rnd: random.Random) -> None:
@@ -104,12 +132,16 @@ def _set_queue(town: Town, rnd: random.Random) -> None:
 
 
 def _rush(town: Town, rnd: random.Random) -> None:
-    """Let a job of highest priority come that wants all there is."""
+    """Let a job of highest priority come that wants all there is, and may push others out."""
+    town.ask("", adm.QueueSet("default", {}, "lowerPriority"))
+    town.ask("", adm.QueueSet("prod", {}, "lowerPriority"))
     town.submit_rush(rnd.choice((1, 2)))
 
 
 def _exclude(town: Town, rnd: random.Random) -> None:
-    town.ask("", adm.NodeExclusionRequested(rnd.choice(tuple(town.hosts)), 60_000, reason="x"))
+    node = rnd.choice(tuple(town.hosts))
+    town.ask("", adm.NodeExclusionRequested(node, 60_000, reason="x"))
+    _tend_later(town, rnd, node)
 
 
 def _load(town: Town, rnd: random.Random) -> None:
@@ -191,6 +223,9 @@ def _set_back(town: Town, rnd: random.Random) -> None:
         if not head.is_dead:
             town.kill_head(head, lands=False)
     town.has_lost_knowledge = True
+    # A store that forgot its terms needs a clock that did not: hosts obey no lower term.
+    town.heads[-1].clock.skew_ms = max([0, *(head.clock.skew_ms for head in town.heads)])
+    town.checks.forget()
     town.store.restore(town.backup if rnd.random() < 0.7 else None)
     town.schedule.later(1_000, _start_head, town)
 
@@ -210,14 +245,38 @@ def _executor(town: Town, rnd: random.Random) -> Executor | None:
 def _lose_host(town: Town, rnd: random.Random) -> None:
     host = _host(town, rnd)
     host.lose_power()
+    _tend_later(town, rnd, host.name)
     town.schedule.later(rnd.choice((2_000, 50_000, 200_000)), host.boot_up)
+
+
+def _tend_later(town: Town, rnd: random.Random, node: str) -> None:
+    """Let somebody do something about a host, once everybody knows of its trouble."""
+    events: tuple[Event, ...] = (
+        adm.ForgiveRequested(node),
+        adm.CordonRequested(node),
+        adm.NodeLoadMeasured(node, 1_000, 0),
+        adm.NodeExclusionRequested(node, 60_000),
+        adm.DrainRequested(node),
+    )
+    town.schedule.later(rnd.choice((10_000, 38_000)), town.ask, "", rnd.choice(events))
 
 
 def _cut_host(town: Town, rnd: random.Random) -> None:
     """C41: cut a host off; what runs there runs on, and comes back."""
-    name = _host(town, rnd).name
-    town.wire.cut.add(name)
-    town.schedule.later(rnd.choice((3_000, 20_000, 90_000)), town.wire.cut.discard, name)
+    host = _host(town, rnd)
+    if host.name not in town.wire.cut:
+        town.wire.cut.add(host.name)
+        cut_ms = rnd.choice((3_000, 20_000, 55_000))
+        silent = [one.attempt for one in host.live if one.has_trainer]
+        town.schedule.later(cut_ms, _mend_host, town, host, cut_ms, town.head, silent)
+
+
+def _mend_host(
+    town: Town, host: Host, cut_ms: int, head: Head | None, silent: list[AttemptId]
+) -> None:
+    town.wire.cut.discard(host.name)
+    if cut_ms > 50_000 and head is not None and town.is_undisturbed(head, cut_ms):
+        town.checks.was_silent(town, silent)
 
 
 def _full_host(town: Town, rnd: random.Random) -> None:
@@ -275,13 +334,23 @@ def _notice_preemption(town: Town, rnd: random.Random) -> None:
 
 
 def _late_words(town: Town, rnd: random.Random) -> None:
-    """Say all that the tables ignore now: what comes too late changes nothing."""
+    """Say, for a while, all that the tables ignore: what comes too late changes nothing."""
+    for after_ms in (0, 300, 2_000, 11_000, 32_000, 70_000):
+        town.schedule.later(after_ms, _say_late_words, town, rnd)
+
+
+def _say_late_words(town: Town, rnd: random.Random) -> None:
     job = _job(town, rnd)
-    if job is None or town.head is None:
-        return
-    streams = {key: one for key, one in town.world.streams.items() if one.job == job.uid}
-    for proposal in list(late_words(job, streams)):
-        town.head.propose((proposal,))
+    if job is not None and town.head is not None and not town.is_calm:
+        for proposal in list(late_words(town.world, job)):
+            town.head.propose((proposal,))
+
+
+def _tick(town: Town, _rnd: random.Random) -> None:
+    """Let the timer's word come to everybody, due or not."""
+    if town.head is not None:
+        for machine in core.machines(town.world):
+            town.head.tell(machine, ev.TimePassed(), by="timer")
 
 
 def _rumour(make: Callable[[AttemptId], Event]) -> Do:
@@ -310,10 +379,13 @@ DEEDS: dict[str, Do] = {
     "suspend": _ask(lambda _rnd, _job: ev.SuspendRequested()),
     "resume": _ask(lambda _rnd, _job: ev.ResumeRequested()),
     "restart one": _ask(_some_replica),
+    "restart what is over": _ask(_failed_replica),
     "restart all": _ask(_all_replicas),
+    "suspend and resume": _suspend_and_resume,
     "scale": _ask(_scale),
     "patch": _ask(_patch),
     "finish": _ask(_finish),
+    "drill": _ask(_drill),
     "forget": _forget,
     "move in queue": _move,
     "cordon": _ask_node(adm.CordonRequested),
@@ -349,10 +421,12 @@ DEEDS: dict[str, Do] = {
     "lose files": _lose_files,
     "echo": _echo,
     "late words": _late_words,
+    "tick": _tick,
     "notice preemption": _notice_preemption,
     "rumour: launched": _rumour(ev.AttemptLaunched),
     "rumour: waiting": _rumour(lambda one: ev.AttemptWaiting(one, "no room")),
     "rumour: not launched": _rumour(lambda one: ev.LaunchFailed(one, "x", is_permanent=False)),
+    "rumour: preempted": _rumour(lambda one: ev.PreemptionNoticed(one, 5_000)),
     "rumour: silent": _rumour(ev.ExecutorFellSilent),
     "rumour: expired": _rumour(ev.ExecutorExpired),
     "rumour: hung": _rumour(lambda one: ev.TrainerHung(one, "no step")),

@@ -45,6 +45,10 @@ class Place(Protocol):
         """Hear that a trainer process exists."""
         ...
 
+    def exited(self, executor: "Executor", exit_: Exit) -> None:
+        """Hear of an exit record."""
+        ...
+
     def executor_ended(self, executor: "Executor") -> None:
         """Hear that an executor and all it started is gone."""
         ...
@@ -85,6 +89,12 @@ class Executor:
         self._checkpoint: Checkpoint | None = None
         self._wake_ms = 0
         self._killed_at_ms = 0
+        self._started_at_ms = 0
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it took the kill and only its host still waits for it: nothing of it runs."""
+        return self._killed_at_ms > 0
 
     @property
     def never_ends(self) -> bool:
@@ -137,9 +147,9 @@ class Executor:
     def _carry_out(self, duty: machine.Duty) -> None:
         match duty:
             case machine.Prepare(order):
-                self._later(self._act.prepare_ms, self._prepared, order)
+                self._later(self._act.prepare_ms, self._prepared, duty, order)
             case machine.StartTrainer():
-                self._later(2, self._start)
+                self._later(self._act.start_ms, self._start, duty)
             case machine.EndTrainer(goal):
                 self._end(goal)
             case machine.Depart():
@@ -147,8 +157,8 @@ class Executor:
             case machine.Idle():
                 pass
 
-    def _prepared(self, order: LaunchOrder) -> None:
-        if self.state.exit is not None or self.state.stop is not None or self.state.is_held:
+    def _prepared(self, duty: machine.Duty, order: LaunchOrder) -> None:
+        if self._doing != duty:
             return
         if self._act.prepare_error:
             self._record(self._exit(error=self._act.prepare_error))
@@ -157,8 +167,8 @@ class Executor:
         ports = tuple((name, port or 40_000) for name, port in order.ports)
         self._become(replace(self.state, is_held=True, ports=ports))
 
-    def _start(self) -> None:
-        if self.state.exit is not None or self.state.stop is not None or self.has_trainer:
+    def _start(self, duty: machine.Duty) -> None:
+        if self._doing != duty:
             return
         if self._act.start_errno:
             self._record(self._exit(errno=self._act.start_errno))
@@ -167,6 +177,7 @@ class Executor:
         assert order is not None
         self.has_trainer = True
         self.trainers += 1
+        self._started_at_ms = self._schedule.now_ms
         self._place.trainer_started(self)
         is_ready = order.ready is None
         self.state = replace(self.state, is_starting=True)
@@ -213,8 +224,11 @@ class Executor:
         if not self.has_trainer or self._feeds is None:
             return
         self._feeds.read()
-        if self._feeds.is_over:
-            self._exited(0, None)
+        if self._feeds.is_poisoned:
+            self._exited(1, None)
+        elif self._feeds.is_over:
+            left_ms = self._started_at_ms + self._act.run_ms - self._schedule.now_ms
+            self._later(max(0, left_ms), self._exited, 0, None)
         else:
             self._later(self._feeds.pause_ms, self._read)
             self.act()
@@ -234,6 +248,7 @@ class Executor:
 
     def _kill_trainer(self) -> None:
         if self.has_trainer:
+            self._killed_at_ms = self._killed_at_ms or self._schedule.now_ms
             self._later(self._act.unkillable_ms, self._exited, None, 9)
 
     def _exited(self, code: int | None, signal: int | None) -> None:
@@ -266,6 +281,7 @@ class Executor:
     def _record(self, exit_: Exit) -> None:
         if self.state.exit is None:
             self.exit = exit_
+            self._place.exited(self, exit_)
             self._become(replace(self.state, exit=exit_, trainer=None))
 
     def kill(self) -> bool:

@@ -134,6 +134,14 @@ def _large(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return _of_role(spec, _pick(rnd, spec), resources=wish)
 
 
+def _all_gpus(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return _of_role(spec, "worker", resources=Resources(gpu=2))
+
+
+def _slow_files(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return _reading(spec, StreamSpec("slow", (Source("/2-2000-slow"),)))
+
+
 def _too_large(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return _of_role(spec, "worker", resources=Resources(gpu=9))
 
@@ -160,7 +168,7 @@ def _replace_after(rnd: random.Random, spec: JobSpec) -> JobSpec:
 
 def _stream(rnd: random.Random, spec: JobSpec) -> JobSpec:
     folder = rnd.choice(
-        ("/1-900-text", "/2-3000-rows", "/3-2000-text", "/1-0-text", "/2-6000-rows")
+        ("/1-900-text", "/2-3000-rows", "/3-2000-text", "/1-0-text", "/2-6000-slow")
     )
     return _reading(spec, StreamSpec("clicks", (Source(folder),)))
 
@@ -177,9 +185,18 @@ def _change_streams(spec: JobSpec, **fields: Any) -> JobSpec:  # of StreamSpec
 
 def _bad_stream(rnd: random.Random, spec: JobSpec) -> JobSpec:
     on_bad = rnd.choice(("fail", "skipRecord", "deadLetter"))
-    folder = rnd.choice(("/1-1000-bad", "/2-2000-bad", "/1-1000-flaky", "/1-1-missing"))
+    folder = rnd.choice(
+        ("/1-1000-bad", "/2-2000-bad", "/1-1000-flaky", "/1-1-missing", "/2-40-poison")
+    )
     bad_rows = rnd.choice((0, 1_000)) if on_bad == "skipRecord" else 1_000
     stream = StreamSpec("bad", (Source(folder),), on_bad=on_bad, bad_rows=bad_rows)
+    return _reading(spec, stream)
+
+
+def _poison(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    """Rows that kill whoever reads them, to be struck out."""
+    stream = StreamSpec("poison", (Source("/1-8-poison"),), on_bad="skipRecord", bad_rows=5)
+    spec = replace(spec, budgets=Budgets(30, 20))
     return _reading(spec, stream)
 
 
@@ -260,7 +277,16 @@ def _rules(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return replace(spec, failure=tuple(rnd.sample(RULES, rnd.choice((1, 2)))))
 
 
+def _long_work(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(spec, labels={"work": "long"})
+
+
+def _two_workers(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return _of_role(spec, "worker", replicas=2, minimum=2)
+
+
 FEATURES: dict[str, Feature] = {
+    "two workers": Feature(0.1, _two_workers),
     "more workers": Feature(0.6, _more_workers),
     "elastic": Feature(0.2, _elastic),
     "servers": Feature(0.25, _server),
@@ -278,6 +304,7 @@ FEATURES: dict[str, Feature] = {
     "no ports": Feature(0.1, _no_ports),
     "two ports": Feature(0.1, _two_ports),
     "resources": Feature(0.3, _large),
+    "all GPUs": Feature(0.05, _all_gpus),
     "too large": Feature(0.02, _too_large),
     "priority": Feature(0.2, _priority),
     "deadline": Feature(0.15, _deadline),
@@ -286,6 +313,8 @@ FEATURES: dict[str, Feature] = {
     "replace after": Feature(0.4, _replace_after),
     "stream": Feature(0.3, _stream),
     "bad stream": Feature(0.08, _bad_stream),
+    "slow files": Feature(0.03, _slow_files),
+    "poison": Feature(0.03, _poison),
     "epochs": Feature(0.2, _epochs),
     "split": Feature(0.3, _split),
     "leftover": Feature(0.2, _leftover),
@@ -299,4 +328,5 @@ FEATURES: dict[str, Feature] = {
     "replica hours": Feature(0.05, _hours),
     "hang": Feature(0.15, _hang),
     "failure rules": Feature(0.2, _rules),
+    "long work": Feature(0.15, _long_work),
 }

@@ -54,6 +54,16 @@ def rows_between(unit: Unit, lo: int, hi: int) -> int:
     return -(-hi // RECORD_BYTES) + (-lo // RECORD_BYTES)
 
 
+def is_poison(unit: Unit, lo: int, hi: int) -> bool:
+    """Return whether a range kills the trainer that reads it: one record in a folder of poison."""
+    return "poison" in unit.location and lo <= unit.byte_count // 2 < hi
+
+
+def listing_ms(spec: StreamSpec) -> int:
+    """Return how long a listing takes."""
+    return 15_000 if any("slow" in one.files for one in spec.sources) else 5
+
+
 def bad_range(unit: Unit, lo: int, hi: int) -> tuple[str, int, int] | None:
     """Return the kind and place of what cannot be read within a range, None when all can be.
 

@@ -18,7 +18,6 @@ from primusd.job.admission_events import MachineUnwedged, TermBegan
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Event, Proposal
 from primusd.recovery import recover
-from primusd.state.election import embedded_term
 from primusd.state.snapshots import Snapshots
 from primusd.subscription import Published
 from tests.simulation.schedule import HostClock, Schedule
@@ -115,8 +114,7 @@ class Head:
         self.later(LOAD_MS, self._lead)
 
     def _lead(self) -> None:
-        last_term = self._store.load().term
-        self.term = embedded_term(last_term=last_term, wall_ms=self.clock.wall_ms())
+        self.term = self._store.campaign(self.clock.wall_ms())
         self._load()
         self._time = JournalTime(self.clock, last_at_ms=self._snapshots.last_at_ms)
         events: list[Event] = [TermBegan(CLUSTER, "0")]
@@ -177,7 +175,7 @@ class Head:
         if step.entry is None:
             self._answer(groups, step.answers)
             return
-        self._writing = lambda: self._store.append(step.entry, step.world)
+        self._writing = lambda: self._store.append(self.term, step.entry, step.world)
         latency_ms = self._store.latency_ms
         self.later(latency_ms, self._written, groups, step)
 
@@ -250,7 +248,7 @@ class Head:
             return
         due = self._snapshots.due(self.world, self.revision)
         try:
-            self._store.append(None, self.world, due.snapshots, due.keep_from)
+            self._store.append(self.term, None, self.world, due.snapshots, due.keep_from)
         except StoreUnavailableError as error:
             self._fail(error, [])
             return

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from primusd.executor.protocol import SPEAKS
+from primusd.executor.protocol import SPEAKS, Exit
 from primusd.job.ids import AttemptId
 from primusd.node.protocol import NodeAttempt, NodeHello, NodeOrders, NodeReport
 from tests.simulation.executor import Executor
@@ -15,7 +15,9 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.trainer import Act
 from tests.simulation.wire import Line, Wire
 
-FORK_MS = 5
+FORK_MS = 3
+STARTUP_MS = 9
+"""From the fork to the executor's first word: its node has told of it by then."""
 REPORT_EVERY_MS = 10_000
 DIAL_EVERY_MS = 500
 UNANSWERED_MS = 30_000
@@ -39,6 +41,14 @@ class Town(Protocol):
 
     def trainer_started(self, host: "Host", executor: Executor) -> None:
         """Hear that a trainer process exists."""
+        ...
+
+    def exited(self, attempt: AttemptId, exit_: Exit) -> None:
+        """Hear of an exit record."""
+        ...
+
+    def ends_by_force(self, executor: Executor) -> None:
+        """Hear that a head has an attempt ended by force."""
         ...
 
 
@@ -221,6 +231,7 @@ class Host:
         for attempt in orders.kill:
             executor = self.directories.get(attempt)
             if executor is not None:
+                self._town.ends_by_force(executor)
                 executor.kill()
         for attempt in orders.release:
             has_ended |= self._release(attempt)
@@ -250,13 +261,14 @@ class Host:
             act = self._town.act_of(attempt)
             executor = Executor(attempt, act, self, self._schedule, self._wire)
             self.directories[attempt] = executor
-            executor.act()
+            self._later(STARTUP_MS, executor.act)
         self._news()
 
     def _release(self, attempt: AttemptId) -> bool:
         executor = self.directories.get(attempt)
         if executor is None:
             return self.errors.pop(attempt, None) is not None
+        self._town.ends_by_force(executor)
         if not executor.kill():
             return False
         del self.directories[attempt]
@@ -271,6 +283,10 @@ class Host:
     def trainer_started(self, executor: Executor) -> None:
         """Hear that a trainer process exists."""
         self._town.trainer_started(self, executor)
+
+    def exited(self, executor: Executor, exit_: Exit) -> None:
+        """Hear of an exit record."""
+        self._town.exited(executor.attempt, exit_)
 
     def executor_ended(self, executor: Executor) -> None:
         """Hear that an executor is gone: the lock is free."""

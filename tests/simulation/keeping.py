@@ -16,7 +16,7 @@ from primusd.launchers.base import LauncherEvent, Listed
 from primusd.launchers.local import LocalLauncher
 from primusd.subscription import Published
 from primusd.sweep import Strays, sort_listed
-from tests.simulation.files import Files
+from tests.simulation.files import Files, listing_ms
 from tests.simulation.head import CLUSTER, Head
 
 TIMER_REPEAT_MS = 1_000
@@ -121,12 +121,13 @@ class Keeping:
                 wait_ms = max(0, command.not_before_ms - self._head.at_ms())
                 self._head.later(wait_ms, self._end, key, command)
             case ListUnits():
-                self._head.later(5, self._list, key, command, 0)
+                stream = self._head.world.streams[f"{command.job}/{command.stream}"]
+                self._head.later(listing_ms(stream.spec), self._list, key, command, 0)
             case _:
                 pass
 
     def _is_kept(self, key: effects.Key, command: Command) -> bool:
-        return self._running.get(key) is command and self._head.outage is None
+        return self._running.get(key) is command
 
     def _launch(self, key: effects.Key, command: LaunchAttempt) -> None:
         if self._is_kept(key, command):
@@ -161,6 +162,7 @@ class Keeping:
         stream = self._head.world.streams.get(machine)
         if not self._is_kept(key, command) or stream is None:
             return
+        # While nothing can be recorded this tells nobody, and tries again.
         try:
             units = self._files.list(stream.spec)
             for event in effects._listed(units, stream.units):

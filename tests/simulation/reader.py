@@ -6,7 +6,7 @@ from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, FeedReport, Held
 from primusd.datafeed.reader_state import ReaderState
 from primusd.executor.protocol import FeedPlan, Orders
-from tests.simulation.files import bad_range, is_text, rows_between
+from tests.simulation.files import bad_range, is_poison, is_text, rows_between
 from tests.simulation.schedule import Schedule
 
 PIECE = 400
@@ -19,10 +19,12 @@ class Feeds:
 
     Attributes:
         pause_ms: Between two readings.
+        is_poisoned: The trainer read what kills it.
     """
 
     def __init__(self, plans: Sequence[FeedPlan], schedule: Schedule) -> None:
         self.pause_ms = PAUSE_MS
+        self.is_poisoned = False
         self._schedule = schedule
         self._states = {one.stream: ReaderState(one.stream, memory_bytes=1 << 20) for one in plans}
         self._sent_at: dict[int, float] = {}
@@ -77,6 +79,9 @@ class Feeds:
         if holding.is_read or not state.may_deliver(lease.token, self._now()):
             return
         lo, hi = holding.read, min(holding.hi, holding.read + PIECE)
+        if is_poison(holding.unit, lo, hi):
+            self.is_poisoned = True
+            return
         bad = bad_range(holding.unit, lo, hi)
         if bad is not None:
             kind, lo, hi = bad

@@ -52,20 +52,29 @@ def draw(seed: int, deed_names: tuple[str, ...]) -> Script:
     rnd = random.Random(seed)
     weather = rnd.choice(("calm", "calm", "bytes", "windy", "windy", "rough", "storm"))
     jobs = tuple(
-        PlannedJob(number, rnd.choice((0, 0, 500, 20_000)), _features(rnd))
+        PlannedJob(number, rnd.choice((0, 0, 500, 20_000)), _features(seed, number))
         for number in range(rnd.choice((1, 1, 1, 2, 3)))
     )
     count = 0 if rnd.random() < 0.15 else rnd.choice((1, 2, 4, 8, 14))
-    kinds = rnd.sample(deed_names, min(len(deed_names), rnd.choice((1, 2, 4, 8))))
+    kinds = _some(deed_names, seed, rnd.choice((1, 2, 4, 8)))
     last_ms = rnd.choice((5_000, 30_000, DEEDS_MS))
     times = sorted(rnd.randrange(last_ms) for _ in range(count))
     deeds = tuple(Deed(at_ms, rnd.choice(kinds), rnd.randrange(1 << 16)) for at_ms in times)
     return Script(seed, jobs, deeds, rnd.choice((1, 2, 2, 3)), weather)
 
 
-def _features(rnd: random.Random) -> tuple[str, ...]:
-    wish = rnd.choice((0.3, 0.7, 1.0))
-    return tuple(name for name, one in FEATURES.items() if rnd.random() < one.share * wish)
+def _some(names: tuple[str, ...], seed: int, count: int) -> tuple[str, ...]:
+    """Return some of the names; one more in the table changes few of the seeds."""
+    return tuple(sorted(names, key=lambda name: random.Random(f"{seed}/{name}").random())[:count])
+
+
+def _features(seed: int, number: int) -> tuple[str, ...]:
+    wish = random.Random(f"{seed}/{number}").choice((0.3, 0.7, 1.0))
+    return tuple(
+        name
+        for name, one in FEATURES.items()
+        if random.Random(f"{seed}/{number}/has/{name}").random() < one.share * wish
+    )
 
 
 def as_python(script: Script) -> str:

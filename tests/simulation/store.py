@@ -5,6 +5,7 @@ from msgspec import Struct
 from primusd.core import World
 from primusd.errors import DeposedError, StoreFullError
 from primusd.records import Entry, decode_entry, encode_entry
+from primusd.state.election import embedded_term
 from primusd.state.journal import Loaded, Snapshot
 
 
@@ -35,6 +36,7 @@ class Store:
         self._entries: list[Entry] = []
         self._snapshots: dict[str, Snapshot] = {}
         self._term = 0
+        self._fence = 0
         self._revision = 0
 
     def load(self) -> Loaded:
@@ -44,8 +46,14 @@ class Store:
             entries = tuple(decode_entry(encode_entry(one)) for one in entries)
         return Loaded(dict(self._snapshots), entries, self._term, self._revision)
 
+    def campaign(self, wall_ms: int) -> int:
+        """Return the term of a new leader; from now on those before it write nothing."""
+        self._fence = embedded_term(last_term=max(self._term, self._fence), wall_ms=wall_ms)
+        return self._fence
+
     def append(
         self,
+        term: int,
         entry: Entry | None,
         world: World,
         snapshots: tuple[Snapshot, ...] = (),
@@ -54,11 +62,11 @@ class Store:
         """Keep an entry, snapshots, or both: all or nothing.
 
         Raises:
-            DeposedError: A newer term has written.
+            DeposedError: A newer term leads.
             StoreFullError: The disk is full.
         """
-        if entry is not None and entry.term < self._term:
-            raise DeposedError(f"term {entry.term} is over: term {self._term} has written")
+        if term < self._fence:
+            raise DeposedError(f"term {term} is over: term {self._fence} leads")
         if self.is_full:
             raise StoreFullError("the disk is full")
         if entry is not None:
@@ -85,3 +93,4 @@ class Store:
         kept = copy or Copy((), {}, 0, 0, World())
         self._entries, self._snapshots = list(kept.entries), dict(kept.snapshots)
         self._term, self._revision, self.world = kept.term, kept.revision, kept.world
+        self._fence = 0

@@ -3,7 +3,9 @@
 A failing seed prints a short script that replays it; docs/testing-simulation.md tells how.
 """
 
+import itertools
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,10 +15,12 @@ from tests.simulation.checks import Checks
 from tests.simulation.coverage import Cell, missing, noted
 from tests.simulation.playing import play, play_seed
 from tests.simulation.script import Deed, PlannedJob, Script
+from tests.simulation.stories import STORIES
 
 SEEDS = 2_000
 CHUNKS = 8
 CHUNK = SEEDS // CHUNKS
+SOAK_LIVES = 10_000
 
 
 @pytest.fixture
@@ -37,6 +41,9 @@ def test_C38_every_seed_comes_to_its_end_and_leaves_nothing(
     with noted(reached):
         for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
             play_seed(seed, Checks(reached))
+
+        for story in STORIES[chunk::CHUNKS]:
+            play(story, Checks(reached))
 
     partial = shared_folder / f"{chunk}.partial"
     partial.write_bytes(msgspec.json.encode(sorted(reached)))
@@ -74,3 +81,15 @@ def test_C38_a_forgotten_job_is_gone_for_every_later_head(at_ms: int) -> None:
 
     assert town.world.jobs == {}
     assert town.world.streams == {}
+
+
+@pytest.mark.soak
+def test_10000_lives_and_more_for_as_long_as_asked() -> None:
+    """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs."""
+    first = int(os.environ.get("SOAK_SEED", SEEDS))
+    end = time.monotonic() + int(os.environ.get("SOAK_SECONDS", "0"))
+    lives = 0
+    for seed in itertools.count(first):
+        if lives >= SOAK_LIVES and time.monotonic() > end:
+            break
+        lives += len(play_seed(seed).world.jobs)

@@ -26,6 +26,8 @@ class Act(Struct, frozen=True):
     prepare_ms: int = 10
     prepare_error: str = ""
     """`portTaken:main`, `files:gone`: the executor's own failure."""
+    start_ms: int = 2
+    """From the order to the trainer's process."""
     start_errno: int = 0
     ready_ms: int = 0
     """From the start until its probe answers, where it has one; -1 never."""
@@ -45,6 +47,8 @@ TROUBLES: dict[str, Act] = {
     "signal": Act(code=None, signal=11),
     "out of memory": Act(code=None, signal=9, oom_kills=1),
     "not found": Act(start_errno=2),
+    "slow to start": Act(start_ms=5_000),
+    "never starts": Act(start_ms=90_000),
     "port taken": Act(prepare_error="portTaken:main"),
     "files gone": Act(prepare_error="files:no such blob"),
     "disk full": Act(prepare_error="disk:no space"),

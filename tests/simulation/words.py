@@ -4,12 +4,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from primusd.core import World
 from primusd.datafeed import events as data
 from primusd.datafeed.ledger_tables import STREAM
-from primusd.datafeed.model import Stream
 from primusd.datafeed.protocol import FeedReport
 from primusd.executor.protocol import Exit
+from primusd.job import admission_events as adm
 from primusd.job import events as ev
+from primusd.job.admission import DEMAND_TABLE
+from primusd.job.admission_nodes import NODE_TABLE
 from primusd.job.ids import AttemptId, Span
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE
 from primusd.job.model import Job
@@ -48,6 +51,8 @@ def _job_words(attempt: AttemptId) -> dict[str, Event]:
         ev.JobRefused("DependencyFailed", "late"),
         ev.JobEvicted("late"),
         ev.NodeDraining("n1"),
+        ev.RoomMade("other", "late"),
+        ev.SlotsStranded("n1"),
         ev.StreamFinished("s", 0, 0),
         ev.StreamFailed("s", "late"),
         ev.StreamReopened("s"),
@@ -86,13 +91,9 @@ def _ignored(table: Table, phase: str, words: dict[str, Event]) -> Iterator[Even
             yield event
 
 
-def late_words(job: Job, streams: dict[str, Stream]) -> Iterator[Proposal]:
-    """Yield everything that the tables ignore now about a job, its attempts and its streams.
-
-    Args:
-        job: As it is now.
-        streams: Its streams by machine key.
-    """
+def late_words(world: World, job: Job) -> Iterator[Proposal]:
+    """Yield everything that the tables ignore now: of a job, all that is its, and the nodes."""
+    streams = {key: one for key, one in world.streams.items() if one.job == job.uid}
     attempts = [
         (AttemptId(job.uid, role.name, replica.index, one.number), one)
         for role in job.roles.values()
@@ -110,3 +111,25 @@ def late_words(job: Job, streams: dict[str, Stream]) -> Iterator[Proposal]:
     for key, stream in streams.items():
         for event in _ignored(STREAM, stream.phase, _feed_words(some)):
             yield Proposal(key, event, "late")
+    for host, node in world.admission.nodes.items():
+        for event in _ignored(NODE_TABLE, node.phase, _node_words(host)):
+            yield Proposal("", event, "late")
+    demand = world.admission.demands.get(job.uid)
+    if demand is not None:
+        words: dict[str, Event] = {
+            "DemandMoved": adm.DemandMoved(job.uid, 50),
+            "DemandWithdrawn": adm.DemandWithdrawn(job.uid),
+        }
+        for event in _ignored(DEMAND_TABLE, demand.phase, words):
+            yield Proposal("", event, "late")
+
+
+def _node_words(node: str) -> dict[str, Event]:
+    found: tuple[Event, ...] = (
+        adm.NodeWentAway(node),
+        adm.CordonRequested(node),
+        adm.UncordonRequested(node),
+        adm.ForgiveRequested(node),
+        adm.NodeLoadMeasured(node, 0, 0),
+    )
+    return {type(one).__name__: one for one in found}
