@@ -105,7 +105,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self.by_attempt: dict[AttemptId, Session] = {}
-        self._by_chunk: dict[ChunkKey, set[Session]] = {}
+        self._by_chunk: dict[str, dict[ChunkKey, set[Session]]] = {}
+        """By job first: a step of one does not look through the sessions of all others."""
         self._by_stream: dict[str, set[Session]] = {}
 
     def add(self, session: Session) -> None:
@@ -115,7 +116,8 @@ class Sessions:
             self.remove(older)
             older.close()
         self.by_attempt[session.attempt] = session
-        self._by_chunk.setdefault(session.chunk, set()).add(session)
+        of_job = self._by_chunk.setdefault(session.attempt.job, {})
+        of_job.setdefault(session.chunk, set()).add(session)
         for stream in session.streams:
             self._by_stream.setdefault(f"{session.attempt.job}/{stream}", set()).add(session)
 
@@ -124,7 +126,10 @@ class Sessions:
         if self.by_attempt.get(session.attempt) is not session:
             return
         del self.by_attempt[session.attempt]
-        _discard(self._by_chunk, session.chunk, session)
+        of_job = self._by_chunk[session.attempt.job]
+        _discard(of_job, session.chunk, session)
+        if not of_job:
+            del self._by_chunk[session.attempt.job]
         for stream in session.streams:
             _discard(self._by_stream, f"{session.attempt.job}/{stream}", session)
 
@@ -154,8 +159,8 @@ class Sessions:
         self, uid: str, before: Job | None, after: Job | None
     ) -> Iterator[Session]:
         is_whole = before is None or after is None or _is_new_to_all(before, after)
-        for key, sessions in list(self._by_chunk.items()):
-            if key[0] == uid and (is_whole or _chunk(before, key) is not _chunk(after, key)):
+        for key, sessions in list(self._by_chunk.get(uid, {}).items()):
+            if is_whole or _chunk(before, key) is not _chunk(after, key):
                 yield from list(sessions)
 
     def _readers_changed(self, machine: str, published: Published) -> Iterator[Session]:
