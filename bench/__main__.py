@@ -31,6 +31,8 @@ MODULES = {
     "dataset": "bench.feed_dataset",
     "leases": "bench.leases",
     "core": "bench.core",
+    "scale": "bench.core_scale",
+    "simulator": "bench.simulator",
     "queueing": "bench.queueing",
     "idle": "bench.idle",
     "ctl": "bench.ctl",
