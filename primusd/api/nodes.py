@@ -31,6 +31,9 @@ from primusd.records import ADMISSION
 log = structlog.get_logger()
 
 AWAY_MS = 30_000
+SILENT_MS = 15_000
+"""A connection over which nothing came for so long, three of the longest beats, is gone: a host
+without power, or behind a cut network, closes none."""
 LOOK_EVERY_S = 0.5
 HELLO_WITHIN_S = 10.0
 SEND_WITHIN_S = 10.0
@@ -41,8 +44,9 @@ BUSY_RETRY_MS = 1_000
 class NodeSession:
     """One node's connection."""
 
-    def __init__(self, hello: NodeHello) -> None:
+    def __init__(self, hello: NodeHello, heard_ms: int) -> None:
         self.hello = hello
+        self.heard_ms = heard_ms
         self.counted = 0
         self.drop: tuple[str, ...] = ()
         """Jobs whose folders are to go from there."""
@@ -85,6 +89,7 @@ class NodeRegistry:
         self._cluster_id = cluster_id
         self._secret = secret
         self._gone_since: dict[str, int] = {}
+        self._sessions: set[NodeSession] = set()
         engine.on_anew.append(self.begin_anew)
 
     def is_connected(self, name: str) -> bool:
@@ -99,6 +104,8 @@ class NodeRegistry:
             for name in self._engine.world.admission.nodes
             if not self._launcher.is_connected(name)
         }
+        for session in self._sessions:
+            session.heard_ms = now_ms
         if why is not Anew.STALL:
             self._launcher.tell_again()
 
@@ -109,8 +116,11 @@ class NodeRegistry:
             self.look()
 
     def look(self) -> None:
-        """Propose that nodes without a connection for 30 s are away."""
+        """Propose that nodes without a connection for 30 s are away; end silent connections."""
         now_ms = self._clock.boot_ms()
+        for session in self._sessions:
+            if now_ms - session.heard_ms >= SILENT_MS:
+                session.close()
         for name, since_ms in list(self._gone_since.items()):
             node = self._engine.world.admission.nodes.get(name)
             if node is None or node.launcher != self._launcher.name:
@@ -134,7 +144,7 @@ class NodeRegistry:
             answer = self._judge(request, message)
             if await send(socket, answer):
                 if isinstance(answer, NodeWelcome):
-                    await self._serve(socket, NodeSession(message))
+                    await self._serve(socket, NodeSession(message, self._clock.boot_ms()))
                 else:
                     log.warning("node.refused", node=message.node, code=answer.code)
         await socket.close()
@@ -158,6 +168,7 @@ class NodeRegistry:
     async def _serve(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
         hello = session.hello
         self._launcher.connected(hello, session)
+        self._sessions.add(session)
         self._gone_since.pop(hello.node, None)
         self._engine.tell(ADMISSION, seen(hello, self._launcher.name), by="launcher:local")
         log.info("node.connected", node=hello.node, version=hello.version)
@@ -170,13 +181,17 @@ class NodeRegistry:
                     break
                 self._take(session, message)
             session.close()
+        self._sessions.discard(session)
         if self._launcher.disconnected(hello.node, session):
-            self._gone_since[hello.node] = self._clock.boot_ms()
+            # Who was not heard because we stood still has time to dial again.
+            now_ms = self._clock.boot_ms()
+            self._gone_since[hello.node] = max(session.heard_ms, now_ms - SILENT_MS)
             self._live.drop_node(hello.node)
             log.warning("node.disconnected", node=hello.node)
 
     def _take(self, session: NodeSession, report: NodeReport) -> None:
         hello = session.hello
+        session.heard_ms = self._clock.boot_ms()
         node = self._engine.world.admission.nodes.get(hello.node)
         if node is None or node.phase is NodePhase.AWAY:
             # What was told may not have been recorded.

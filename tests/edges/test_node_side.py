@@ -91,8 +91,10 @@ async def test_a_node_is_away_when_its_connection_is_gone_for_30_s(daemon: Daemo
         orders = await welcome(node)
         await report(node, orders)
         await daemon.until(lambda: phase(daemon) is NodePhase.READY)
-        daemon.clock.advance(60_000)
-        daemon.nodes.look()
+        for _ in range(6):
+            daemon.clock.advance(10_000)
+            daemon.nodes.look()
+            await report(node, orders)
         assert daemon.nodes.is_connected("n1")
 
     await daemon.until_gone("n1")
@@ -106,6 +108,42 @@ async def test_a_node_is_away_when_its_connection_is_gone_for_30_s(daemon: Daemo
     async with voice(daemon, key=KEY, path=PATH) as node:
         await welcome(node)
         await daemon.until(lambda: phase(daemon) is NodePhase.READY)
+
+
+async def test_a_node_that_says_nothing_any_more_is_away_30_s_after_its_last_word_m059(
+    daemon: Daemon,
+) -> None:
+    """M059, C41: a host without power, or behind a cut network, closes no connection."""
+    async with voice(daemon, key=KEY, path=PATH) as node:
+        await report(node, await welcome(node))
+        await daemon.until(lambda: phase(daemon) is NodePhase.READY)
+
+        daemon.clock.advance(14_999)
+        daemon.nodes.look()
+        assert daemon.nodes.is_connected("n1")
+        daemon.clock.advance(1)
+        daemon.nodes.look()
+        await daemon.until_gone("n1")
+        assert phase(daemon) is NodePhase.READY
+        daemon.clock.advance(15_000)
+        daemon.nodes.look()
+        await daemon.until(lambda: phase(daemon) is NodePhase.AWAY)
+
+    async with voice(daemon, key=KEY, path=PATH) as again:
+        await welcome(again)
+        await daemon.until(lambda: phase(daemon) is NodePhase.READY)
+
+
+async def test_a_daemon_that_stood_still_takes_no_node_for_silent(daemon: Daemon) -> None:
+    async with voice(daemon, key=KEY, path=PATH) as node:
+        orders = await report(node, await welcome(node))
+
+        daemon.clock.advance(3_600_000)
+        daemon.nodes.begin_anew(Anew.STALL)
+        daemon.nodes.look()
+
+        await report(node, orders)
+        assert daemon.nodes.is_connected("n1")
 
 
 async def test_a_daemon_that_was_away_waits_for_its_nodes_anew(daemon: Daemon) -> None:
