@@ -19,8 +19,9 @@ from primusd.job.phases import DemandPhase
 from primusd.job.rooms import Amount
 
 SLOTS_REMEMBERED = 400_000
-BOOKS_REMEMBERED = 64
-STEPS_FOLLOWED_MAX = 32
+BOOKS_REMEMBERED = 4
+ASKED_REMEMBERED = 8
+STEPS_FOLLOWED_MAX = 16
 """So many changes of one demand each are followed back; after more, all demands are compared."""
 
 Demands = Mapping[str, Demand]
@@ -62,6 +63,8 @@ class Book(Struct, frozen=True):
 
 _taken: Memo[Demand, Taken] = Memo(SLOTS_REMEMBERED, weigh=lambda one: 1 + len(one.held))
 _books: Memo[Demands, Book] = Memo(BOOKS_REMEMBERED)
+_asked: Memo[Demands, Book] = Memo(ASKED_REMEMBERED)
+"""Of demands as they might be: these must not push out what is."""
 _steps: Memo[Demands, tuple[Demands, str]] = Memo(STEPS_FOLLOWED_MAX)
 """Demands to those before, and the one job whose demand changed."""
 
@@ -99,7 +102,7 @@ def without(demands: Demands, jobs: Iterable[str]) -> Demands:
     draft, after = _Draft(book_of(demands)), dict(demands)
     for job in jobs:
         draft.leave_out(after.pop(job))
-    _books.put(after, draft.book())
+    _asked.put(after, draft.book())
     return after
 
 
@@ -123,7 +126,7 @@ def changed_jobs(before: Demands, after: Demands) -> tuple[str, ...]:
 
 def book_of(demands: Demands) -> Book:
     """Return what the demands add up to."""
-    known = _books.get(demands)
+    known = _books.get(demands) or _asked.get(demands)
     if known is None:
         known = _books.put(demands, _followed(demands) or book_anew(demands))
     return known
