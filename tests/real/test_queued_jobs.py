@@ -1,5 +1,6 @@
 """Queues on real processes: quota, preemption by checkpoint and stop, a job after another."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,14 @@ def test_queue_that_was_set_stays_so_over_a_restart_and_the_file_gives_the_rest_
     assert (shown["night"]["state"], shown["night"]["origin"]) == ("closed", "set")
     assert shown["batch"]["quota"] == {"cpuMilli": 1000}
     assert (shown["batch"]["origin"], shown["batch"]["preemption"]) == ("file", "lowerPriority")
+    settings = Path(head.environment["PRIMUSD_CONFIG"])
+    settings.write_text(settings.read_text().replace("{cpu = 1}", "{cpu = 2}"))
+    head.daemon.send_signal(signal.SIGHUP)
+
+    def quota() -> object:
+        return head.document("queue", "list", "batch")["quota"]
+
+    head.until("the file's new quota counts", lambda: quota() == {"cpuMilli": 2000})
 
 
 def test_job_starts_after_the_one_it_names_and_over_a_dead_daemon_F08(queued: Any) -> None:
