@@ -213,8 +213,7 @@ def _nearly_there(job: Job, *, at_ms: int) -> Waiting:
     old = sum(one[Count.STOPPING] + one[Count.ENDED] for one in counts)
     if old:
         words = ("has to end before it begins anew", "have to end before they begin anew")
-        numbers = {"replicas": old, "inMs": 0}
-        return Waiting("RetryDelayed", _counted(old, words), numbers)
+        return Waiting("RetryDelayed", _counted(old, words), {"replicas": old})
     started = sum(one[Count.STARTING] for one in counts)
     if started:
         words = ("starts its trainer", "start their trainers")
