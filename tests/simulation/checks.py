@@ -14,7 +14,7 @@ from primusd.job import invariants
 from primusd.job.admission import PORT_REST_MS
 from primusd.job.admission_events import DemandFitted
 from primusd.job.counts import REPLACE_MS_MIN
-from primusd.job.events import AttemptVanished
+from primusd.job.events import AttemptVanished, Place
 from primusd.job.ids import AttemptId
 from primusd.job.model import Job, find_attempt
 from primusd.job.phases import AttemptPhase, Cause, JobPhase
@@ -67,7 +67,7 @@ class Checks:
         self.rumours = 0
         self.steps = 0
         self._at_step: dict[Head, Callable[[], None]] = {}
-        self._resting: dict[tuple[str, int], int] = {}
+        self._resting: dict[tuple[str, int], tuple[int, str, str]] = {}
         self._last_ms = 0
 
     def at_step(self, head: Head, call: Callable[[], None]) -> None:
@@ -79,9 +79,6 @@ class Checks:
         self.steps += 1
         self.said.extend(said)
         if step.entry is not None:
-            assert step.entry.at_ms >= self._last_ms, "journal time goes back"
-            self._last_ms = step.entry.at_ms
-            self._check_ports_rest(before, step.entry)
             self.entries.append(step.entry)
             note_step(self.reached, before, step.entry)
         invariants.check_step(before, step.world, step.touched)
@@ -96,24 +93,35 @@ class Checks:
             head.schedule.later(0, self._at_step[head])
 
     def _check_ports_rest(self, before: World, entry: Entry) -> None:
-        """6: ports that an attempt had go to nobody else for a while."""
+        """6: ports that an attempt had go to no other replica for a while."""
         for record in entry.records:
             event = record.event
             if isinstance(event, DemandFitted):
-                demand = before.admission.demands.get(event.job)
                 for place in event.places:
-                    count = _port_count(before, event.job, place.role)
-                    first = place.first_port
-                    for port in range(first, first + place.count * count) if first else ():
-                        until_ms = self._resting.get((place.node, port), 0)
-                        is_own = demand is not None and place.role in demand.roles
-                        assert entry.at_ms >= until_ms or not is_own, f"6: {port} rests"
+                    self._check_place(before, event.job, place, entry.at_ms)
             elif isinstance(event, AttemptVanished):
                 job = before.jobs.get(event.attempt.job)
                 found = find_attempt(job, event.attempt) if job is not None else None
                 if found is not None and found.phase is not AttemptPhase.GONE:
+                    owner = (event.attempt.job, event.attempt.replica)
                     for _, port in found.ports:
-                        self._resting[found.node, port] = entry.at_ms + PORT_REST_MS
+                        self._resting[found.node, port] = (entry.at_ms + PORT_REST_MS, *owner)
+
+    def _check_place(self, before: World, uid: str, place: Place, at_ms: int) -> None:
+        count = _port_count(before, uid, place.role)
+        if not place.first_port or not count:
+            return
+        for number in range(place.count * count):
+            port = place.first_port + number
+            until_ms, *owner = self._resting.get((place.node, port), (0, "", ""))
+            wanted = [uid, f"{place.role}-{place.first + number // count}"]
+            assert at_ms >= until_ms or owner == wanted, f"6: {place.node}:{port} rests"
+
+    def written(self, before: World, entry: Entry) -> None:
+        """Look at an entry that is durable: what another head has stepped meanwhile never was."""
+        assert entry.at_ms >= self._last_ms, "journal time goes back"
+        self._last_ms = entry.at_ms
+        self._check_ports_rest(before, entry)
 
     def last_records(self) -> str:
         """Return what was recorded last, a line each."""

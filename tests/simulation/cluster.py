@@ -250,7 +250,7 @@ class Town:
         uid = f"r{self._rushes}"
         count = len(self.hosts)
         role = RoleSpec("worker", count, count, "train", resources=Resources(gpu=gpus))
-        spec = JobSpec(uid, {"worker": role}, priority=100, queue="prod")
+        spec = JobSpec(uid, {"worker": role}, priority=100)
         self.ask(uid, ev.JobSubmitted(uid, spec, {}, "boss", key=uid, spec_digest="d"))
 
     # A run.

@@ -75,6 +75,7 @@ def note_step(reached: set[Cell], before: World, entry: Entry) -> None:
 
 CELLS_NOT_BY_SEEDS: dict[Cell, str] = {
     ("attempt", "StopDecided", "Stopping"): "settle stops only what lives",
+    ("demand", "DemandEvicted", "Waiting"): "settle stops only what has all that it wants",
     ("job", "VerdictReached", "Suspended"): "a stream that fails in the moments of the stop",
     ("replica", "ReplicaRecalled", "Failed"): "in a job that goes on without it",
     ("replica", "ReplicaRecalled", "Retired"): "settle recalls none of these",

@@ -16,7 +16,7 @@ from primusd.errors import DeposedError, PrimusdError, StoreUnavailableError
 from primusd.inbox import PROPOSALS_PER_STEP_MAX
 from primusd.job.admission_events import MachineUnwedged, TermBegan
 from primusd.journal_time import JournalTime
-from primusd.records import ADMISSION, Event, Proposal
+from primusd.records import ADMISSION, Entry, Event, Proposal
 from primusd.recovery import recover
 from primusd.state.snapshots import Snapshots
 from primusd.subscription import Published
@@ -35,6 +35,10 @@ class Watcher(Protocol):
 
     def stepped(self, head: "Head", before: World, step: core.Step, said: list[Proposal]) -> None:
         """Look at a step that is about to be written."""
+        ...
+
+    def written(self, before: World, entry: Entry) -> None:
+        """Look at an entry that is durable."""
         ...
 
     def recovered(self, head: "Head", world: World, known: World) -> None:
@@ -192,6 +196,7 @@ class Head:
             return
         before, self.world, self.revision = self.world, step.world, step.entry.revision
         self._snapshots.appended(step.entry)
+        self._watcher.written(before, step.entry)
         published = Published(step.entry, before, step.world, step.touched)
         for follow in self.on_published:
             follow(published)
