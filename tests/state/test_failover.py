@@ -5,6 +5,7 @@ C10, C13, C16, C17, C22, C47, C65; M052 (budgets of a role), M054 (back-off and 
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -202,7 +203,7 @@ def test_C16_delays_double_and_one_loss_uses_exactly_one_retry() -> None:
             break
         delays.append(cluster.replica("worker-0").not_before_ms - ended_ms)
         cluster.wait(400_000)
-    assert delays == sorted(delays)
+    assert all(later >= 1.2 * earlier for earlier, later in pairwise(delays)), delays
     assert 7_500 <= delays[0] <= 25_000
 
 

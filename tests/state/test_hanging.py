@@ -282,6 +282,23 @@ def test_C24_a_hang_of_an_attempt_that_is_over_stops_nobody() -> None:
     assert not cluster.newest("worker-0").hang
 
 
+def test_C24_what_was_said_before_a_restart_of_the_daemon_is_about_that_attempt_alone() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(), hang=Hang(1_800_000, "restart")))
+    hangs(cluster, "worker-0")
+
+    cluster.world = cluster.replayed()
+    cluster.stop_all()
+    cluster.wait(20_000)
+    cluster.bring_up()
+    cluster.world = cluster.replayed()
+    cluster.wait(86_400_000)
+
+    assert cluster.newest("worker-0").phase == "Running"
+    assert cluster.newest("worker-0").number == 2
+    assert [str(one.budget) for one in cluster.role().charges] == ["application"]
+
+
 def test_C10_a_trainer_that_hangs_each_time_uses_up_its_budget() -> None:
     cluster = Cluster()
     cluster.submit(spec(role(), hang=Hang(60_000, "restart")))

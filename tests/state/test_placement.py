@@ -72,7 +72,7 @@ def test_labels_choose_nodes_m026() -> None:
     assert nodes_of(state) == {"worker": ["n2"] * 3}
 
 
-def test_no_more_than_max_per_node_also_with_those_that_are_there_already_m026() -> None:
+def test_no_more_than_max_per_node_also_with_those_that_are_there_a30_m026() -> None:
     state, _ = drive(Admission(), node("n1"), node("n2"), demand(want(count=2, max_per_node=1)))
     assert sorted(nodes_of(state)["worker"]) == ["n1", "n2"]
 
