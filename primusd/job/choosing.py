@@ -49,7 +49,8 @@ def _evicted(state: Admission, demand: Demand, *, at_ms: int) -> ev.DemandEvicte
     victim = state.demands[victims[0]]
     return ev.DemandEvicted(
         victim.job,
-        f"stopped for {name_of(state, demand.job)}, whose priority in queue {demand.queue} is {demand.priority} and its "
-        f"own {victim.priority}; it goes on with its place in the queue",
+        f"stopped for {name_of(state, demand.job)}, "
+        f"whose priority in queue {demand.queue} is {demand.priority} and its own "
+        f"{victim.priority}; it goes on with its place in the queue",
         by_job=demand.job,
     )
