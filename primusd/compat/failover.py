@@ -22,7 +22,9 @@ def convert_failover(role: Fields, path: Path, draft: Draft) -> bool:
     if policy is not None:
         restarts, again = _restarts(policy, role, path, draft)
         policy.report_rest()
-    in_all = restarts * max(1, role.number("num"))
+    count = max(1, role.number("num"))
+    # Where each replica has a count of its own, that of all never comes first.
+    in_all = (restarts + 1) * count if restarts and count > 1 else restarts
     budgets = {"application": in_all, "infrastructure": in_all, "within": WITHIN}
     if in_all > restarts:
         budgets["replica"] = restarts
@@ -67,10 +69,17 @@ def _restarts(policy: Fields, role: Fields, path: Path, draft: Draft) -> tuple[i
         return 0, False
     if kind == "ALWAYS":
         _restart_what_completed(policy, path, draft)
-    if action == "NONE" and role.number("successPercent") in (0, 100):
+    is_partial = role.number("successPercent") not in (0, 100)
+    if action == "NONE" and not is_partial:
         policy.report.note(
             policy.at("maxFailurePolicy"),
             "NONE fails the job here too, once a replica of the role can no longer be had",
+        )
+    if action != "NONE" and is_partial:
+        policy.report.note(
+            policy.at("maxFailurePolicy"),
+            f"{action} ends the whole there when one replica is used up; here the others go on "
+            "while the role can have its successPercent",
         )
     return tolerated, action == "FAIL_ATTEMPT"
 

@@ -96,7 +96,23 @@ def test_M051_the_count_is_that_of_one_replica_and_not_of_its_role() -> None:
     budgets = parsed(role(num=4, **failover(maxFailureTimes=3))).spec.roles["worker"].budgets
 
     assert budgets is not None
-    assert (budgets.replica, budgets.application, budgets.infrastructure) == (2, 8, 8)
+    assert (budgets.replica, budgets.application, budgets.infrastructure) == (2, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "percent", "is_noted"),
+    [("FAIL_APP", 50, True), ("FAIL_ATTEMPT", 50, True), (None, 50, True), ("FAIL_APP", 100, False),
+     ("NONE", 50, False), ("NONE", 100, True)],
+)  # fmt: skip
+def test_M051_what_follows_otherwise_here_is_noted(
+    policy: str | None, percent: int, *, is_noted: bool
+) -> None:
+    fields = failover(maxFailureTimes=3, maxFailurePolicy=policy)
+
+    found = parsed(role(num=4, successPercent=percent, **fields), role(roleName="chief"))
+
+    noted = [one for one in found.warnings if ".maxFailurePolicy: " in one]
+    assert bool(noted) == is_noted, noted
 
 
 def test_M050_always_starts_again_what_ended_with_0() -> None:

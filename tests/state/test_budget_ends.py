@@ -1,8 +1,9 @@
-"""Every cause has its end: whatever happens again and again, a budget is used up (C10, M031, M052).
+"""Whatever happens again and again uses up a budget, and ends (C10, M031, M051, M052).
 
 With the defaults of a file that says nothing of budgets; the verdict names budget and cause.
 """
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from primusd.job import events as ev
 from primusd.job.phases import AttemptPhase
 from primusd.job.spec import Budgets, Hang
+from primusd.jobfile import parse
 from tests.state.job_driver import Cluster, budgets, role, spec
 
 NAME = "worker-0"
@@ -159,4 +161,39 @@ def test_M031_without_a_budget_a_gang_that_lacks_one_fails_at_its_first_deadline
     assert cluster.job.verdict.reason == "PlacementTimeout"
     assert "worker-1" in cluster.job.verdict.message
     assert cluster.demands() == {}
+    cluster.check_replay()
+
+
+@pytest.mark.parametrize(("times", "tries"), [(0, 1), (1, 1), (3, 3)])
+def test_M051_of_an_original_with_NONE_each_replica_has_its_own_count(
+    times: int, tries: int
+) -> None:
+    policy = {"maxFailureTimes": times, "maxFailurePolicy": "NONE"}
+    file = {
+        "name": "x",
+        "role": [{
+            "roleName": "worker", "num": 4, "command": "true", "successPercent": 50,
+            "failover": {"commonFailoverPolicy": policy},
+        }],
+    }  # fmt: skip
+    cluster = Cluster()
+    cluster.submit(parse(json.dumps(file).encode()).spec)
+
+    def crash(name: str, count: int) -> None:
+        for _ in range(count):
+            cluster.bring_up()
+            cluster.exit(name, code=1)
+            cluster.wait(400_000)
+
+    for name in ("worker-0", "worker-1"):
+        crash(name, tries)
+    assert cluster.phases() == ["Failed", "Failed", "Active", "Active"]
+    for name in ("worker-2", "worker-3"):
+        crash(name, tries - 1)
+    cluster.bring_up()
+    cluster.exit("worker-2", "worker-3")
+
+    assert cluster.phase == "Succeeded"
+    assert cluster.job.verdict is not None
+    assert cluster.job.verdict.reason == "PartialSuccess"
     cluster.check_replay()
