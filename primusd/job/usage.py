@@ -300,14 +300,15 @@ def _shrunk(old: Demand, new: Demand, taken: Taken) -> Taken | None:
     by_node, ports, total = dict(taken.by_node), dict(taken.ports), taken.total
     gone = [key for key in old.held if key not in new.held]
     for role in {role for role, _ in old.held}:
-        if _want(old, role) != _want(new, role):
+        was, now = _want(old, role), _want(new, role)
+        if was is None or now is None or amount_of(was) != amount_of(now):
             return None
     for role, index in gone:
         held, want = old.held[role, index], _want(old, role)
-        if want is not None:
-            share = _share(want, held.memory_bytes)
-            by_node[held.node] = by_node[held.node].plus(share, -1)
-            total = total.plus(share, -1)
+        assert want is not None, "it was compared just now"
+        share = _share(want, held.memory_bytes)
+        by_node[held.node] = by_node[held.node].plus(share, -1)
+        total = total.plus(share, -1)
         if held.first_port:
             ports[held.node] &= ~port_bits(held.first_port, held.port_count)
     return Taken(by_node, ports, total)
