@@ -69,6 +69,22 @@ def test_C23_M041_memory_grows_by_half_each_time_up_to_the_ceiling() -> None:
     cluster.check_replay()
 
 
+def test_C23_the_next_try_with_more_memory_waits_longer_each_time() -> None:
+    cluster = Cluster()
+    cluster.run(hungry(16 * GIB))
+
+    waits = []
+    for _ in range(3):
+        cluster.exit("worker-0", code=None, signal=9, oom_kills=1)
+        assert cluster.phases() == ["Delayed"]
+        waits.append(cluster.replica("worker-0").not_before_ms - cluster.now_ms)
+        cluster.wait(400_000)
+        cluster.bring_up()
+
+    assert waits[0] >= 7_500
+    assert waits[2] > waits[1] > waits[0]
+
+
 def test_C23_without_a_rule_it_grows_up_to_what_the_node_has() -> None:
     cluster = Cluster()
     cluster.run(hungry(16 * GIB))
