@@ -1,4 +1,4 @@
-"""Whatever happens again and again uses up a budget, and ends (C10, M031, M051, M052).
+"""Whatever happens again and again uses up a budget, and ends (C10, M031, M050 to M052).
 
 With the defaults of a file that says nothing of budgets; the verdict names budget and cause.
 """
@@ -10,7 +10,7 @@ import pytest
 
 from primusd.job import events as ev
 from primusd.job.phases import AttemptPhase
-from primusd.job.spec import Budgets, Hang
+from primusd.job.spec import Budgets, Hang, JobSpec
 from primusd.jobfile import parse
 from tests.state.job_driver import Cluster, budgets, role, spec
 
@@ -164,20 +164,75 @@ def test_M031_without_a_budget_a_gang_that_lacks_one_fails_at_its_first_deadline
     cluster.check_replay()
 
 
+# Job files of the original.
+
+
+def original(policy: dict[str, object], *, count: int, percent: int, attempts: int = 1) -> JobSpec:
+    """Return what an original file with one role of workers asks for."""
+    worker = {
+        "roleName": "worker",
+        "num": count,
+        "command": "true",
+        "successPercent": percent,
+        "failover": {"commonFailoverPolicy": policy},
+    }
+    file = {"name": "x", "maxAppAttempts": attempts, "role": [worker]}
+    return parse(json.dumps(file).encode()).spec
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempts", "code", "ends"),
+    [
+        ({"maxFailureTimes": 3}, 1, 1, 3),
+        ({"maxFailureTimes": 1}, 1, 1, 1),
+        ({"maxFailureTimes": 0}, 1, 1, 1),
+        ({"maxFailureTimes": 3, "restartType": "NEVER"}, 1, 1, 1),
+        ({"maxFailureTimes": 3, "restartType": "ALWAYS"}, 1, 0, 3),
+        ({"maxFailureTimes": 3, "restartType": "ALWAYS"}, 1, 1, 3),
+        ({"maxFailureTimes": 3, "maxFailurePolicy": "FAIL_ATTEMPT"}, 2, 1, 6),
+        ({"maxFailureTimes": 1, "maxFailurePolicy": "FAIL_ATTEMPT"}, 3, 1, 3),
+        ({"maxFailureTimes": 3, "maxFailurePolicy": "FAIL_APP"}, 3, 1, 3),
+    ],
+)
+def test_M050_M051_M057_an_original_fails_with_the_end_that_trips_there(
+    policy: dict[str, object], attempts: int, code: int, ends: int
+) -> None:
+    cluster = Cluster()
+    cluster.submit(original(policy, count=2, percent=100, attempts=attempts))
+
+    seen = 0
+    while not cluster.job.is_final:
+        assert seen < ends, "it goes on beyond that"
+        cluster.bring_up()
+        cluster.exit(NAME, code=code)
+        seen += 1
+        cluster.stop_all()
+        cluster.wait(400_000)
+
+    assert (cluster.phase, seen) == ("Failed", ends)
+    cluster.check_replay()
+
+
+@pytest.mark.parametrize("kind", ["ON_FAILURE", "NEVER"])
+def test_M050_an_end_with_code_0_is_not_started_again(kind: str) -> None:
+    cluster = Cluster()
+    cluster.run(original({"maxFailureTimes": 3, "restartType": kind}, count=2, percent=100))
+
+    cluster.exit(NAME)
+    cluster.wait(3_600_000)
+    assert cluster.phases() == ["Completed", "Active"]
+    cluster.exit("worker-1")
+
+    assert cluster.phase == "Succeeded"
+
+
 @pytest.mark.parametrize(("times", "tries"), [(0, 1), (1, 1), (3, 3)])
 def test_M051_of_an_original_with_NONE_each_replica_has_its_own_count(
     times: int, tries: int
 ) -> None:
-    policy = {"maxFailureTimes": times, "maxFailurePolicy": "NONE"}
-    file = {
-        "name": "x",
-        "role": [{
-            "roleName": "worker", "num": 4, "command": "true", "successPercent": 50,
-            "failover": {"commonFailoverPolicy": policy},
-        }],
-    }  # fmt: skip
+    policy: dict[str, object] = {"maxFailureTimes": times, "maxFailurePolicy": "NONE"}
     cluster = Cluster()
-    cluster.submit(parse(json.dumps(file).encode()).spec)
+    cluster.submit(original(policy, count=4, percent=50))
 
     def crash(name: str, count: int) -> None:
         for _ in range(count):
