@@ -1,10 +1,13 @@
 """What must be in motion because of a job: its plan, remembered by chunk."""
 
 from collections import OrderedDict
+from itertools import chain, repeat
+
+from msgspec import Struct
 
 from primusd.job.commands import Command, LaunchAttempt, PublishPeers, ReleaseAttempt, StopAttempt
 from primusd.job.ids import AttemptId
-from primusd.job.model import Attempt, Chunk, Job
+from primusd.job.model import Attempt, Chunk, Job, RoleState
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
 
 BACKSTOP_MS = 10_000
@@ -14,41 +17,72 @@ AWAY_STOP_DEADLINE_MS = 5_000
 """Of an attempt that never said hello on a node that does not answer: nobody is there to ask."""
 RELEASE_DEADLINE_MS = 60_000
 FOR_EVER_MS = 1 << 62
-CHUNKS_REMEMBERED = 4096
+ROLES_REMEMBERED = 2_048
+PLANNED = frozenset(
+    {AttemptPhase.REQUESTED, AttemptPhase.STOPPING, AttemptPhase.ENDED, AttemptPhase.GONE}
+)
+"""Phases in which something is in motion; of those that are Gone, for quarantined ones only."""
 
-_remembered: OrderedDict[tuple[str, str, int], tuple[Chunk, tuple[Command, ...]]] = OrderedDict()
-"""By job, role and identity of the chunk; the chunk is kept, so an identity is not reused."""
+Commands = tuple[Command, ...]
 
 
-def plan_of(state: Job) -> tuple[Command, ...]:
+class _Known(Struct, frozen=True):
+    """What was planned for a role as it was."""
+
+    chunks: tuple[Chunk, ...]
+    parts: tuple[Commands, ...]
+    """One per chunk."""
+    commands: Commands
+
+
+NOTHING = _Known((), (), ())
+_remembered: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+"""By job and role; the chunks are kept, so that one that is the same object is the same."""
+
+
+def plan_of(state: Job) -> Commands:
     """Return what must be in motion for the job; the timer is the engine's, by `deadline_ms`."""
-    found: list[Command] = []
+    found: Commands = ()
     for role in state.roles.values():
-        for chunk in role.chunks:
-            found += _of_chunk(state, role.name, chunk)
+        commands = _of_role(state.uid, role)
+        found = found + commands if found and commands else found or commands
     is_published = state.peers.generation and not state.peers.inline
     if is_published and state.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.DRAINING):
-        found.append(PublishPeers(state.uid, state.peers.generation, state.peers.revision))
-    return tuple(found)
+        return (*found, PublishPeers(state.uid, state.peers.generation, state.peers.revision))
+    return found
 
 
-def _of_chunk(job: Job, role: str, chunk: Chunk) -> tuple[Command, ...]:
-    key = (job.uid, role, id(chunk))
-    known = _remembered.get(key)
-    if known is not None and known[0] is chunk:
-        return known[1]
-    commands = tuple(
+def _of_role(uid: str, role: RoleState) -> Commands:
+    """Return a role's part, the same object as long as it is equal; only new chunks are opened."""
+    key = (uid, role.name)
+    known = _remembered.get(key, NOTHING)
+    if known.chunks is role.chunks:
+        return known.commands
+    parts = list(known.parts[: len(role.chunks)])
+    parts += [()] * (len(role.chunks) - len(parts))
+    is_same = len(known.chunks) == len(role.chunks)
+    olds = chain(known.chunks, repeat(None))
+    for number, (old, new) in enumerate(zip(olds, role.chunks, strict=False)):
+        if old is not new:
+            part = _of_chunk(uid, role.name, new)
+            if part != parts[number]:
+                parts[number] = part
+                is_same = False
+    commands = known.commands if is_same else tuple(chain.from_iterable(parts))
+    _remembered[key] = _Known(role.chunks, tuple(parts), commands)
+    if len(_remembered) > ROLES_REMEMBERED:
+        _remembered.popitem(last=False)
+    return commands
+
+
+def _of_chunk(uid: str, role: str, chunk: Chunk) -> Commands:
+    return tuple(
         command
         for replica in chunk.replicas
         for attempt in replica.attempts
-        if (
-            command := _of_attempt(AttemptId(job.uid, role, replica.index, attempt.number), attempt)
-        )
+        if attempt.phase in PLANNED
+        and (command := _of_attempt(AttemptId(uid, role, replica.index, attempt.number), attempt))
     )
-    _remembered[key] = (chunk, commands)
-    if len(_remembered) > CHUNKS_REMEMBERED:
-        _remembered.popitem(last=False)
-    return commands
 
 
 def _of_attempt(name: AttemptId, attempt: Attempt) -> Command | None:
