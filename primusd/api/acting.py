@@ -187,7 +187,7 @@ async def propose_together(context: Context, job: Job, events: Sequence[Act], *,
     for event, one in zip(events, await context.engine.propose_all(proposals), strict=True):
         match one:
             case Rejected(PhaseConflictError() as error) if type(event) in WORDS:
-                raise _in_words(job, event, error) from error
+                raise conflict_in_words(job, WORDS[type(event)], error) from error
             case Rejected(error):
                 raise error
             case Raised(machine):
@@ -196,11 +196,11 @@ async def propose_together(context: Context, job: Job, events: Sequence[Act], *,
                 pass
 
 
-def _in_words(job: Job, event: Act, error: PhaseConflictError) -> PhaseConflictError:
+def conflict_in_words(job: Job, word: str, error: PhaseConflictError) -> PhaseConflictError:
     """Return the refusal of a table's cell as a person understands it."""
     name = job.spec.name
     return PhaseConflictError(
-        f"{name} is {error.phase}: it cannot be {WORDS[type(event)]}",
+        f"{name} is {error.phase}: it cannot be {word}",
         phase=error.phase,
         event=error.event,
         hint=HINTS.get(error.phase, "").format(name=name),

@@ -7,6 +7,7 @@ import anyio
 from aiohttp import web
 from msgspec import Struct
 
+from primusd.api.acting import conflict_in_words
 from primusd.api.asking import answer, caller_of, context_of, find_job, read_body
 from primusd.api.context import Context
 from primusd.api.replicas import named_replica
@@ -43,7 +44,10 @@ async def drill(request: web.Request) -> web.Response:
     body = await read_body(request, DrillBody)
     context, job = context_of(request), find_job(request)
     _check_body(body)
-    check_job("DrillRequested", job.phase, job.spec.name)
+    try:
+        check_job("DrillRequested", job.phase, job.spec.name)
+    except PhaseConflictError as error:
+        raise conflict_in_words(job, "drilled", error) from error
     targets = tuple(_targets(job, body))
     _check_connected(context, body.fault, targets)
     event = DrillRequested(body.fault, _spans(targets), _words(body, targets))

@@ -132,9 +132,11 @@ def _quota(quota: dict[str, int], changes: dict[str, int | float | str | None]) 
         try:
             found = read_value(Quota(), {name: value})
         except SettingError as error:
-            problem = Problem(f"quota.{name}"[:80], found=str(value)[:80], allowed=error.allowed)
+            allowed = error.allowed.removeprefix(f"{name}: ")
+            problem = Problem(f"quota.{name}"[:80], found=str(value)[:80], allowed=allowed)
             raise MalformedError(
-                f"quota.{name[:60]}: {error.allowed}", errors=(problem,)
+                f"quota.{name[:60]}: found {str(value)[:80]}; allowed: {allowed}",
+                errors=(problem,),
             ) from error
         quota |= msgspec.convert(found, dict[str, int])
     return quota

@@ -357,7 +357,7 @@ def _quota(value: object) -> Mapping[str, int]:
     if "cpu" in value:
         milli = _milli(value["cpu"])
         if milli is None or milli < 0:
-            raise SettingError("cpu: a number of cores")
+            raise SettingError("cpu: a number of cores, 0 or more")
         quota["cpuMilli"] = milli
     if "memory" in value:
         byte_count = _size(value["memory"], Size(0, 1 << 60))

@@ -1,11 +1,12 @@
 """Verbs that a person acts with: cancel, suspend, resume, restart, scale, set, finish, delete."""
 
 import sys
+import time
 from collections.abc import Callable
 
 import click
 
-from primusd.ctl.call import Call, Verb, pass_call, shared_options
+from primusd.ctl.call import Call, Verb, duration_s, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.documents import count, mapping, text
 from primusd.ctl.failures import OK, USAGE, CtlError
@@ -37,17 +38,32 @@ def tell(call: Call, job: Json) -> None:
     printer.line(line)
 
 
+_reason_option = click.option("--reason", default="", help="Kept in the journal.")
+_timeout_option = click.option(
+    "--timeout", default="", metavar="10m", help="With --wait: give up after so long; exit code 6."
+)
+
+
+def _deadline_s(timeout: str) -> float:
+    """Return when a wait is given up, on the monotonic clock; 0.0 never."""
+    return time.monotonic() + duration_s(timeout, "--timeout") if timeout else 0.0
+
+
 @click.command("cancel", cls=Verb)
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option(
     "--all", "takes_all", is_flag=True, help="Every live job of the namespace (-A: of all)."
 )
-@click.option("--reason", default="", help="Kept in the journal.")
+@_reason_option
 @click.option("--wait", is_flag=True, help="Until nothing of it is left.")
+@_timeout_option
 @shared_options
 @pass_call
-def cancel(call: Call, names: tuple[str, ...], reason: str, *, takes_all: bool, wait: bool) -> int:
+def cancel(
+    call: Call, names: tuple[str, ...], reason: str, timeout: str, *, takes_all: bool, wait: bool
+) -> int:
     """Stop jobs for good; one that has ended stays as it is."""
+    deadline_s = _deadline_s(timeout)
     if takes_all == bool(names):
         raise CtlError("name jobs, or --all", exit_code=USAGE)
     if takes_all:
@@ -57,14 +73,8 @@ def cancel(call: Call, names: tuple[str, ...], reason: str, *, takes_all: bool, 
     for job in jobs:
         tell(call, job)
     for job in jobs if wait else ():
-        wait_for_verdict(call, job)
+        wait_for_verdict(call, job, deadline_s=deadline_s)
     return OK
-
-
-_reason_option = click.option("--reason", default="", help="Kept in the journal.")
-_timeout_option = click.option(
-    "--timeout", default="", metavar="10m", help="With --wait: give up after so long; exit code 6."
-)
 
 
 def _in_phase(phase: str) -> Callable[[Json], bool]:
@@ -237,13 +247,15 @@ def _runs_anew(before: Json, now: Json) -> bool:
 )
 @click.option("--reason", required=True, help="Why; shown with the verdict.")
 @click.option("--wait", is_flag=True, help="Until nothing of it is left.")
+@_timeout_option
 @shared_options
 @pass_call
-def finish(call: Call, name: str, as_phase: str, reason: str, *, wait: bool) -> int:
+def finish(call: Call, name: str, as_phase: str, reason: str, timeout: str, *, wait: bool) -> int:
     """End a job with a verdict that you decide."""
+    deadline_s = _deadline_s(timeout)
     job = act(call, name, "finish", {"as": as_phase.capitalize(), "reason": reason})
     tell(call, job)
-    return wait_for_verdict(call, job) if wait else OK
+    return wait_for_verdict(call, job, deadline_s=deadline_s) if wait else OK
 
 
 @click.command("delete", cls=Verb)

@@ -247,6 +247,11 @@ def job_path(namespace: str, name: str, *rest: str) -> str:
     return "/api/v1/" + "/".join(quote(part, safe=":@") for part in parts)
 
 
+def named_path(kind: str, name: str, action: str = "") -> str:
+    """Return the path of a node or a queue, or of an action on it."""
+    return f"/api/v1/{kind}/{quote(name, safe='')}" + (f":{action}" if action else "")
+
+
 def _target(path: str, query: Mapping[str, str] | None) -> str:
     kept = {key: value for key, value in (query or {}).items() if value != ""}
     return f"{path}?{urlencode(kept)}" if kept else path

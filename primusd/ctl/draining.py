@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 
 from primusd.ctl.call import Call
-from primusd.ctl.client import Json
+from primusd.ctl.client import Json, named_path
 from primusd.ctl.documents import mapping, mappings, text
 from primusd.ctl.failures import TIMED_OUT, CtlError
 from primusd.ctl.waiting import detached
@@ -28,7 +28,7 @@ def drain_node(call: Call, name: str, *, at_once: bool, is_awaited: bool, within
         CtlError: The time passed; the drain goes on.
     """
     printer = call.printer_of(_FORMS)
-    path = f"/api/v1/nodes/{name}"
+    path = named_path("nodes", name)
     node = call.client.call("POST", f"{path}:drain", body={"now": at_once})
     end_s = time.monotonic() + within_s
     told: dict[str, str] = {}

@@ -22,6 +22,8 @@ LOOK_S = 0.2
 LOOKED_AT_MAX = 20
 """Of a drill that meets more replicas so many are followed."""
 ANY = "any"
+PAUSE_MS_MAX = 3_600_000
+"""As the daemon has it."""
 _SAYS = {
     "Resumed": "the trainer resumed from its checkpoint",
     "Recovered": "the job runs on",
@@ -102,7 +104,10 @@ def _body(
             hint="primusctl drill NAME --kill worker:0",
             exit_code=USAGE,
         )
-    body: Json = {"pauseMs": int(duration_s(for_, "--for") * 1000)}
+    pause_ms = int(duration_s(for_, "--for") * 1000)
+    body: Json = {"pauseMs": pause_ms}
+    if not 1 <= pause_ms <= PAUSE_MS_MAX:
+        raise CtlError(f"--for is {for_}, may be 1ms to 1h", hint="--for 10s", exit_code=USAGE)
     if kill:
         return {**body, "fault": "kill", "replicas": [_replica(one) for one in kill]}
     if preempt:

@@ -34,7 +34,7 @@ VERBS = {
     "finish": ("acting", "End a job with a verdict of yours."),
     "delete": ("acting", "Forget an ended job."),
     "data": ("feeding", "Show and steer what a job reads."),
-    "nodes": ("nodes", "List nodes; add, cordon, uncordon."),
+    "nodes": ("nodes", "List nodes; add, drain, cordon, uncordon, exclude."),
     "queue": ("queueing", "List queues and who waits; set them up, move jobs in them."),
     "strays": ("nodes", "List processes that this daemon does not know."),
     "stacks": ("acting", "Show what every thread of a trainer is doing."),
@@ -45,10 +45,7 @@ VERBS = {
 }
 
 
-LATER = frozenset(
-    {"exec", "history", "recommend"}
-    | {"top", "ui", "token", "leader", "store"}
-)
+LATER = frozenset({"exec", "history", "recommend"} | {"top", "ui", "token", "leader", "store"})
 
 
 class LazyVerbs(click.Group):

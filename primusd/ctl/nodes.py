@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from primusd.ctl.call import Call, Verb, duration_s, pass_call, shared_options
-from primusd.ctl.client import Json
+from primusd.ctl.client import Json, named_path
 from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.draining import drain_node, shown_phase
 from primusd.ctl.failures import USAGE, CtlError
@@ -81,7 +81,7 @@ def nodes(call: Call, /, action: str, name: str, **options: object) -> None:
         case "exclude":
             _exclude_node(call, name, options)
         case _:
-            _say(call, call.client.call("POST", f"/api/v1/nodes/{name}:{action}", body={}))
+            _say(call, call.client.call("POST", named_path("nodes", name, action), body={}))
 
 
 def _say(call: Call, node: Json) -> None:
@@ -95,7 +95,7 @@ def _exclude_node(call: Call, name: str, options: Mapping[str, object]) -> None:
     body = {"for": str(options["lasting"]), "reason": str(options["reason"])}
     if options["job"]:
         body["namespace"], body["job"] = call.job(str(options["job"]))
-    _say(call, call.client.call("POST", f"/api/v1/nodes/{name}:exclude", body=body))
+    _say(call, call.client.call("POST", named_path("nodes", name, "exclude"), body=body))
 
 
 def _list_nodes(call: Call) -> None:
@@ -141,7 +141,7 @@ def _cores(amounts: Json) -> str:
 
 
 def _add_node(call: Call, name: str, out: str) -> None:
-    document = call.client.call("POST", f"/api/v1/nodes/{name}:add", body={})
+    document = call.client.call("POST", named_path("nodes", name, "add"), body={})
     import json  # noqa: PLC0415 - only here
 
     content = json.dumps(document, indent=2) + "\n"

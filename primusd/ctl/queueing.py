@@ -3,7 +3,7 @@
 import click
 
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
-from primusd.ctl.client import Json
+from primusd.ctl.client import Json, named_path
 from primusd.ctl.documents import mapping, mappings, text
 from primusd.ctl.failures import OK, USAGE, CtlError
 from primusd.ctl.output import Printer, short_bytes
@@ -66,13 +66,13 @@ def _named(action: str, name: str) -> str:
 
 
 def _path(queue_name: str, action: str) -> str:
-    return f"/api/v1/queues/{queue_name}:{action}"
+    return named_path("queues", queue_name, action)
 
 
 def _list(call: Call, name: str) -> None:
     printer = call.printer_of(_FORMS)
     if name:
-        _list_one(printer, call.client.get(f"/api/v1/queues/{name}"))
+        _list_one(printer, call.client.get(named_path("queues", name)))
         return
     document = call.client.get("/api/v1/queues")
     match printer.form:

@@ -10,15 +10,24 @@ from primusd.ctl.waiting import FINAL_PHASES, detached, follow_job
 _FORMS = ("table", "json", "yaml", "name")
 
 
-def wait_for_verdict(call: Call, job: Json) -> int:
-    """Show a job's progress until its end, and return the verdict's exit code."""
+def wait_for_verdict(call: Call, job: Json, *, deadline_s: float = 0.0) -> int:
+    """Show a job's progress until its end, and return the verdict's exit code.
+
+    Args:
+        call: Of the verb that waits.
+        job: As it is now.
+        deadline_s: On the monotonic clock; 0 none.
+
+    Raises:
+        CtlError: The deadline passed, or the job's record went.
+    """
     namespace, name, uid = (text(job, key) for key in ("namespace", "name", "uid"))
     shown = name if namespace == call.namespace else f"{namespace}/{name}"
     with (
         detached(f"primusctl wait {shown}", job=shown),
         Progress(is_quiet=call.is_quiet) as progress,
     ):
-        documents = follow_job(call.client, namespace, uid, until=is_over, deadline_s=0.0)
+        documents = follow_job(call.client, namespace, uid, until=is_over, deadline_s=deadline_s)
         for document in documents:
             job = document
             progress.show(job)

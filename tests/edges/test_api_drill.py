@@ -132,7 +132,9 @@ def test_a_job_that_does_not_run_is_not_drilled(server: Server) -> None:
     server.run_job(uid)
     server.end_attempts(uid)
 
-    assert refused(server, fault="kill").status == 409
+    over = refused(server, fault="kill")
+    assert over.status == 409
+    assert "it cannot be drilled" in str(over)
     assert events(server) == []
 
 
