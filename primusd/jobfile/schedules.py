@@ -216,8 +216,12 @@ def _rule(spec: JobSpec, role: RoleSpec) -> str:
     when = f", once {after}" if after else ""
     if role.name in gang:
         others = [name for name in gang if name != role.name]
-        with_whom = f", with {_and(others)}" if others else ""
-        return f"{role.name}: {_count(role)} together{with_whom}{when}"
+        count = _count(role)
+        if not others:
+            how = f"{count} together" if count else "as soon as it is there"
+            return f"{role.name}: {how}{when}"
+        sizes = f"{count}, " if count else ""
+        return f"{role.name}: {sizes}together with {_and(others)}{when}"
     if spec.step and role.replicas > spec.step:
         how = "one by one" if spec.step == 1 else f"{spec.step} at a time"
         return f"{role.name}: {how}, each after those before {_HAVE[spec.gate]}{when}"
@@ -235,7 +239,7 @@ _HAVE = {"started": "have started", "ready": "are ready", "completed": "have com
 def _count(role: RoleSpec) -> str:
     if role.minimum < role.replicas:
         return f"{role.minimum} to {role.replicas}"
-    return f"all {role.replicas}" if role.replicas > 1 else "the one"
+    return f"all {role.replicas}" if role.replicas > 1 else ""
 
 
 def _and(words: list[str]) -> str:

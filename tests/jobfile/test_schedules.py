@@ -64,7 +64,7 @@ def test_the_plan_tells_who_starts_when_in_the_order_in_which_they_start() -> No
     [
         (
             "schedule: {policy: gang}",
-            ["a: all 2 together, with b", "b: the one together, with a"],
+            ["a: all 2, together with b", "b: together with a"],
         ),
         (
             "schedule: {policy: ordered, step: 1}",
