@@ -109,6 +109,22 @@ def _dynamic(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return replace(spec, policy="dynamic")
 
 
+def _ordered(rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return replace(
+        spec,
+        policy="ordered",
+        gate=rnd.choice(("started", "ready", "ready")),
+        step=rnd.choice((0, 0, 1)),
+    )
+
+
+def _depends(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    others = [name for name in spec.roles if name != "worker"]
+    if not others:
+        return spec
+    return _of_role(spec, "worker", depends_on={others[0]: "ready"})
+
+
 def _named_gang(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return replace(spec, gang_roles=(next(iter(spec.roles)),))
 
@@ -295,6 +311,8 @@ FEATURES: dict[str, Feature] = {
     "success": Feature(0.2, _success),
     "dynamic": Feature(0.25, _dynamic),
     "named gang": Feature(0.1, _named_gang),
+    "ordered": Feature(0.15, _ordered),
+    "depends": Feature(0.1, _depends),
     "synchronous": Feature(0.2, _synchronous),
     "restart unit": Feature(0.4, _unit),
     "quick restarts": Feature(0.5, _quick),

@@ -81,7 +81,8 @@ class Registry:
     def __init__(self, head: Head, strays: Strays) -> None:
         self._head = head
         self._strays = strays
-        self._sessions = Sessions()
+        self._sessions = Sessions(head.clock.boot_ms, self._wish_news)
+        self._news_ms = 0
         engine = cast("Engine", head)  # it has what Liveness reads: world, on_anew, tell
         self.liveness = Liveness(engine, head.clock)
         self._is_looking = False
@@ -95,6 +96,16 @@ class Registry:
         if why is not Anew.STALL:
             self._sessions.wake_all()
         self._wish_look()
+
+    def _wish_news(self, at_ms: int) -> None:
+        if self._news_ms and self._news_ms <= at_ms:
+            return
+        self._news_ms = at_ms
+        self._head.later(max(0, at_ms - self._head.clock.boot_ms()), self._tell_news)
+
+    def _tell_news(self) -> None:
+        self._news_ms = 0
+        self._sessions.wake_due()
 
     def _wish_look(self) -> None:
         if not self._is_looking:
