@@ -7,7 +7,7 @@ on every node that it touches and in its queue, or if it surely ends before the 
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -102,20 +102,22 @@ class Round:
     def judge(self, demand: Demand) -> Outcome:
         """Return what becomes of a demand; the earlier ones were judged before."""
         lacking = lacking_of(demand)
+        return self._judge_waiting(demand, lacking) or self._judge_fitting(demand, lacking)
+
+    def _judge_waiting(self, demand: Demand, lacking: Amount) -> Outcome | None:
+        """Return what becomes of a demand that waits for no room; None: for room it does."""
         if demand.job in self.state.after:
             return Outcome(Turn.AFTER, lacking)
         queue = queue_named(self.state, demand.queue)
         over = over_quota(queue, NOTHING, total_of(demand.roles.values()))
-        if over:
-            return Outcome(Turn.OVER_QUOTA, lacking, quota=over)
-        return self._judge_fitting(demand, lacking)
+        return Outcome(Turn.OVER_QUOTA, lacking, quota=over) if over else None
 
     def _judge_fitting(self, demand: Demand, lacking: Amount) -> Outcome:
         queue, used = queue_named(self.state, demand.queue), used_of(self.state, demand.queue)
         short = over_quota(queue, used, lacking)
         fields = tuple(field for field in FIELDS if getattr(lacking, field))
         is_behind = self._is_crowded(demand.queue, fields, lacking)
-        if is_behind and not (bound_of(demand, self._at_ms) and not short):
+        if is_behind and (short or not self._ends_before_firsts(demand)):
             return self._behind(demand, lacking)
         places = None if short else self._places(demand)
         if places is None and is_behind:
@@ -124,7 +126,7 @@ class Round:
             return self._first(demand, lacking, short)
         if not is_behind and not self.delays(demand, places):
             return Outcome(Turn.STARTS, lacking, places)
-        if self._ends_before_firsts(demand):
+        if is_behind or self._ends_before_firsts(demand):
             return Outcome(Turn.STARTS, lacking, places, firsts=self._names(demand))
         return self._behind(demand, lacking)
 
@@ -214,7 +216,7 @@ class Round:
         ends_ms = bound_of(demand, self._at_ms)
         if not ends_ms:
             return False
-        starts = [self.start_of(one) for one in self._firsts_for(demand)]
+        starts = (self.start_of(one) for one in self._firsts_for(demand))
         return all(start is not None and ends_ms <= start.at_ms for start in starts)
 
     def start_of(self, first: Demand) -> Start | None:
@@ -227,6 +229,19 @@ class Round:
     def _behind(self, demand: Demand, lacking: Amount) -> Outcome:
         return Outcome(Turn.BEHIND, lacking, firsts=self._names(demand))
 
+    def behind(self, demand: Demand, *, is_first: Callable[[str], bool]) -> Outcome:
+        """Return what becomes of a demand whose line was hopeless when its turn came.
+
+        Args:
+            demand: Judged late: others that come after it may have been judged before.
+            is_first: Whether a job comes before it.
+        """
+        outcome = self._judge_waiting(demand, lacking_of(demand))
+        if outcome is not None:
+            return outcome
+        firsts = tuple(one for one in self._names(demand) if is_first(one))
+        return Outcome(Turn.BEHIND, lacking_of(demand), firsts=firsts)
+
 
 def lines_of(state: Admission) -> tuple[Line, ...]:
     """Return those who wait for room, parted by what they take; the wedged are left out."""
@@ -235,6 +250,44 @@ def lines_of(state: Admission) -> tuple[Line, ...]:
     if known is None or known[0] is not state.after:
         known = _lines.put(waiting, (state.after, tuple(_parted(state, waiting))))
     return known[1]
+
+
+class Standing(Struct, frozen=True):
+    """Where a demand stands among those that wait; one that waits for other jobs has no place."""
+
+    key: OrderKey
+    ahead: int = 0
+    """So many come before it in its queue."""
+    ahead_in_all: int = 0
+
+
+_places: Memo[tuple[OrderKey, ...], tuple[Mapping[str, tuple[str, ...]], Mapping[str, Standing]]]
+_places = Memo(LINES_REMEMBERED)
+
+
+def places_of(state: Admission) -> Mapping[str, Standing]:
+    """Return where each demand that waits stands, by job."""
+    waiting = book_of(state.demands).waiting
+    known = _places.get(waiting)
+    if known is None or known[0] is not state.after:
+        known = _places.put(waiting, (state.after, _standings(state, waiting)))
+    return known[1]
+
+
+def _standings(state: Admission, waiting: tuple[OrderKey, ...]) -> dict[str, Standing]:
+    found: dict[str, Standing] = {}
+    ahead: dict[str, int] = {}
+    in_all = 0
+    for key in waiting:
+        job = key[2]
+        if job in state.after:
+            found[job] = Standing(key)
+            continue
+        queue = state.demands[job].queue
+        here = ahead.get(queue, 0)
+        found[job] = Standing(key, here, in_all)
+        ahead[queue], in_all = here + 1, in_all + 1
+    return found
 
 
 def _parted(state: Admission, waiting: tuple[OrderKey, ...]) -> Iterator[Line]:

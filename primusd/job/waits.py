@@ -1,6 +1,6 @@
 """Why a demand waits, said by the code that decides it (`job/turns.py`), with its numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -11,8 +11,8 @@ from primusd.job.phases import NodePhase
 from primusd.job.queues import QUOTA_FIELDS, queue_named, used_of
 from primusd.job.rooms import Amount
 from primusd.job.shortage import why_no_place
-from primusd.job.turns import Outcome, Round, Turn
-from primusd.job.usage import book_of, waiting_in
+from primusd.job.turns import Outcome, Round, Turn, in_turn, lines_of, places_of
+from primusd.job.usage import OrderKey, book_of
 from primusd.job.wording import duration_words
 from primusd.units import bytes_words
 
@@ -41,51 +41,61 @@ class Wait(Struct, frozen=True):
 
 
 class Survey:
-    """What becomes of every demand that waits, worked out once as far as somebody asks."""
+    """What becomes of the demands that wait, worked out once as far as somebody asks.
+
+    It judges whom admission looks at; who is plainly behind others is judged when asked for.
+    """
 
     def __init__(self, state: Admission, *, at_ms: int) -> None:
         self.state = state
         self.at_ms = at_ms
         self.free: Amount = sum_of(free_by_node(state).values())
         """What the ready nodes have left together; ports that rest are not taken off."""
+        ready = [node for node in state.nodes.values() if node.phase is NodePhase.READY]
+        self.ready_count = len(ready)
+        self.resting_count = sum(len(node.resting_ports) for node in ready)
         self._round = Round(state, at_ms=at_ms)
-        self._coming = waiting_in(state)
+        self._coming = in_turn(lines_of(state), self._round, state.demands)
+        self._next = next(self._coming, None)
+        self._places = places_of(state)
+        self._judged: dict[str, Outcome] = {}
         self._outcomes: dict[str, Outcome] = {}
-        self._places: dict[str, tuple[int, int]] = {}
-        self._ahead: dict[str, int] = {}
         self._names: Mapping[str, str] = {}
 
     def outcome(self, job: str) -> Outcome | None:
         """Return what becomes of a job's demand; None: it does not wait."""
-        while job not in self._outcomes:
-            demand = next(self._coming, None)
-            if demand is None:
-                return None
-            self._judge(demand)
+        place = self._places.get(job)
+        if place is None:
+            return None
+        if job not in self._outcomes:
+            self._judge_until(place.key)
+            self._outcomes[job] = self._outcome(self.state.demands[job])
         return self._outcomes[job]
 
-    def _judge(self, demand: Demand) -> None:
-        if demand.job in self.state.after:
-            self._places[demand.job] = (0, 0)
-        else:
-            here = self._ahead.get(demand.queue, 0)
-            self._places[demand.job] = (sum(self._ahead.values()), here)
-            self._ahead[demand.queue] = here + 1
-        outcome = self._round.judge(demand)
+    def _judge_until(self, key: OrderKey) -> None:
+        while self._next is not None and self._places[self._next.job].key <= key:
+            self._judged[self._next.job] = self._round.judge(self._next)
+            self._next = next(self._coming, None)
+
+    def _outcome(self, demand: Demand) -> Outcome:
+        outcome = self._judged.get(demand.job)
+        if outcome is None:
+            key = self._places[demand.job].key
+            outcome = self._round.behind(demand, is_first=lambda one: self._places[one].key < key)
         if outcome.turn is Turn.BEHIND:
             never = why_never(self.state, demand)
             outcome = Outcome(Turn.NEVER, outcome.lacking, sentence=never) if never else outcome
-        self._outcomes[demand.job] = outcome
+        return outcome
 
     def ahead(self, job: str) -> int | None:
         """Return how many jobs come before it in its queue; None: it does not wait for a turn."""
-        if self.outcome(job) is None or job in self.state.after:
-            return None
-        return self._places[job][1]
+        place = self._places.get(job)
+        return None if place is None or job in self.state.after else place.ahead
 
     def ahead_in_all(self, job: str) -> int:
         """Return how many jobs come before it in all queues."""
-        return self._places[job][0] if self.outcome(job) is not None else 0
+        place = self._places.get(job)
+        return 0 if place is None else place.ahead_in_all
 
     def start_of(self, demand: Demand) -> Start | None:
         """Return when a demand that lacks room or quota could start at the latest."""
@@ -108,21 +118,17 @@ def why_waits(survey: Survey, demand: Demand) -> Wait | None:
         return None
     if outcome.turn is Turn.AFTER:
         return _for_jobs(survey, demand)
-    if not _ready(survey.state):
+    if not survey.ready_count:
         return Wait("WaitingForNode", _no_node(survey.state), {"nodesReady": 0})
     match outcome.turn:
         case Turn.NEVER:
-            return Wait("WaitingForNode", outcome.sentence, {"nodesReady": _ready(survey.state)})
+            return Wait("WaitingForNode", outcome.sentence, {"nodesReady": survey.ready_count})
         case Turn.OVER_QUOTA:
             return _over_quota(demand, outcome)
         case Turn.QUOTA:
             return _for_quota(survey, demand, outcome)
         case _:
             return _for_room(survey, demand, outcome)
-
-
-def _ready(state: Admission) -> int:
-    return sum(node.phase is NodePhase.READY for node in state.nodes.values())
 
 
 def _for_jobs(survey: Survey, demand: Demand) -> Wait:
@@ -229,7 +235,7 @@ def _no_node(state: Admission) -> str:
 
 def _short_of(survey: Survey, lacking: Amount) -> tuple[list[str], dict[str, int]]:
     """Return what there is too little of, in words, and the numbers of all that is lacking."""
-    resting = sum(_resting(survey.state))
+    resting = survey.resting_count
     parts: list[str] = []
     numbers: dict[str, int] = {}
     for key, needed, there in (
@@ -247,12 +253,6 @@ def _short_of(survey: Survey, lacking: Amount) -> tuple[list[str], dict[str, int
                 f"{amount_words(key, needed)}, {shown_amount(key, max(0, there))} free{kept_back}"
             )
     return parts, numbers
-
-
-def _resting(state: Admission) -> Iterator[int]:
-    for node in state.nodes.values():
-        if node.phase is NodePhase.READY:
-            yield len(node.resting_ports)
 
 
 def _key(key: str) -> str:
