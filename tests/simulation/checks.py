@@ -256,6 +256,8 @@ RESTLESS = frozenset(
         "bad stream",
         "hang",
         "too large",
+        "resources",
+        "all GPUs",
         "split",
         "placed",
         "near chief",
