@@ -83,6 +83,18 @@ def test_C38_a_forgotten_job_is_gone_for_every_later_head(at_ms: int) -> None:
     assert town.world.streams == {}
 
 
+def test_a_slot_given_up_is_free_again_when_its_host_is_back_whoever_leads_then() -> None:
+    script = Script(
+        39,
+        jobs=(PlannedJob(0, 20_000),),
+        deeds=(Deed(579, "kill head at an entry", 37_819), Deed(3_536, "lose host", 61_935)),
+    )
+
+    town = play(script)
+
+    assert town.world.admission.quarantined == ()
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked() -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs."""
