@@ -92,6 +92,7 @@ def _check_tensorflow(findings: Findings, spec: JobSpec) -> None:
             )
     if spec.framework == "tensorflow-ps":
         _need(findings, spec, tasks, ("chief", "worker", "ps"))
+        _check_sizes(findings, tasks)
         for role in tasks.get("ps", ()):
             if role.success.kind != "never":
                 findings.warn(
@@ -109,6 +110,17 @@ def _check_tensorflow(findings: Findings, spec: JobSpec) -> None:
             hint="tensorflow-multiworker has no parameter servers; use framework: tensorflow-ps",
             of_key=True,
         )
+
+
+def _check_sizes(findings: Findings, tasks: Mapping[str, list[RoleSpec]]) -> None:
+    """Say that the chief of parameter servers keeps the cluster that it began with."""
+    for role in (*tasks.get("worker", ()), *tasks.get("ps", ())):
+        if role.minimum < role.replicas:
+            findings.warn(
+                ("roles", role.name, "replicas"),
+                "the chief uses those that were there when it began; who joins later is used "
+                "only when the chief begins anew",
+            )
 
 
 def _by_task(spec: JobSpec) -> Mapping[str, list[RoleSpec]]:

@@ -81,7 +81,7 @@ TOPOLOGIES = {
         "evaluator-0@n2:20002 board-0@n1:20003",
     ),
     "worker-that-restarted-alone": Topology(
-        ("tensorflow-ps", "xgboost"),
+        ("tensorflow-ps",),
         "{master: {command: t}, ps: {command: t, success: never}, "
         "worker: {replicas: 2, command: t}}",
         "master-0@n1:20000 ps-0@n1:20001 worker-0@n1:20002 worker-1@n3:20007",
@@ -203,6 +203,21 @@ def test_a_framework_that_waits_for_all_restarts_all() -> None:
             units = {spec.roles[role].restart.unit for role in members(spec)}
             whole = "role" if len(members(spec)) == 1 else "job"
             assert units == {whole if framework in SYNCHRONOUS else "replica"}, name
+
+
+def test_C68_a_chief_that_keeps_the_cluster_it_began_with_is_warned_of() -> None:
+    text = (
+        "name: j\nframework: tensorflow-ps\nroles: {{chief: {{command: t}}, "
+        "ps: {{command: t, success: never}}, worker: {{command: t, replicas: {replicas}}}}}"
+    )
+
+    elastic = parse(text.format(replicas="{min: 1, max: 3}").encode()).warnings
+    fixed = parse(text.format(replicas="3").encode()).warnings
+
+    assert fixed == ()
+    (warning,) = elastic
+    assert "roles.worker.replicas" in warning
+    assert "when the chief begins anew" in warning
 
 
 def test_C68_a_cluster_of_ten_thousand_is_walked_once() -> None:

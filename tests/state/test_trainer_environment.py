@@ -7,13 +7,15 @@ from msgspec.structs import replace
 
 from primusd.job import events as ev
 from primusd.job.environment import environment
+from primusd.job.frameworks.members import SYNCHRONOUS
 from primusd.job.gates import ELASTIC_WAIT_MS
 from primusd.job.ids import AttemptId
 from primusd.job.peers import Member, members_of, peers_digest, peers_document
 from primusd.job.phases import AttemptPhase
 from primusd.job.spec import Checkpoints, JobSpec, Reading, RoleSpec
 from primusd.job.start_variables import has_variables, variables_maker
-from tests.state.job_driver import UID, Cluster, role, spec
+from primusd.jobfile import parse
+from tests.state.job_driver import UID, Cluster, ended, role, spec
 
 WORKER = RoleSpec(
     "worker",
@@ -138,6 +140,29 @@ def test_a_role_that_restarts_whole_forms_another_cluster_with_other_ports_c14()
     assert len({one["MASTER_PORT"] for one in before}) == 1
     assert len({one["MASTER_PORT"] for one in after}) == 1
     assert before[0]["MASTER_PORT"] != after[0]["MASTER_PORT"]
+
+
+@pytest.mark.parametrize("framework", sorted(SYNCHRONOUS))
+def test_C13_C14_who_fails_because_a_peer_of_its_collective_died_is_no_failure_of_its_own(
+    framework: str,
+) -> None:
+    """C13, C14: what each framework's trainers do when one is killed, at once and by themselves."""
+    cluster = Cluster()
+    workers = f"name: x\nframework: {framework}\nroles: {{worker: {{replicas: 4, command: t}}}}"
+    cluster.run(parse(workers.encode()).spec)
+
+    cluster.say(ev.TrainerExited(cluster.id("worker-2"), ended(None, 9)))
+    for index in (0, 1, 3):
+        cluster.say(ev.TrainerExited(cluster.id(f"worker-{index}"), ended(1)))
+    for index in range(4):
+        cluster.gone(f"worker-{index}")
+    cluster.wait(20_000)
+    cluster.bring_up()
+
+    assert [one.attempt for one in cluster.role().charges] == ["worker-2/1"]
+    assert (cluster.phase, cluster.job.generation) == ("Running", 2)
+    assert {cluster.newest(f"worker-{index}").number for index in range(4)} == {2}
+    cluster.check_replay()
 
 
 def test_a_replica_that_restarts_alone_finds_the_same_cluster_and_rank() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from primusd.job.spec import JobSpec
 
 NONE = "none"
-SYNCHRONOUS = frozenset({"torch", "tensorflow-multiworker", "jax", "mpi", "horovod"})
+SYNCHRONOUS = frozenset({"torch", "tensorflow-multiworker", "jax", "mpi", "xgboost", "horovod"})
 """Frameworks whose trainers wait for each other in every step: none of them restarts alone."""
 TENSORFLOW = frozenset({"tensorflow-ps", "tensorflow-multiworker"})
 
