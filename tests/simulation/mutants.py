@@ -23,6 +23,12 @@ CUT_OFF = Script(
     7, (PlannedJob(0, 0, ("long work",)),), (Deed(2_500, "cut host", 1), Deed(2_600, "cut host", 2))
 )
 
+GIVEN_UP = Script(
+    39,
+    (PlannedJob(0, 20_000),),
+    (Deed(579, "kill head at an entry", 37_819), Deed(3_536, "lose host", 61_935)),
+)
+
 
 class Mutant(Struct, frozen=True):
     """One fault."""
@@ -291,6 +297,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "if report.exit is not None and",
         "if report.exit is not None and report.exit.code and",
         Script(1, (PlannedJob(2, 0, ()),)),
+    ),
+    Mutant(
+        "nobody asks for the end of a quarantined attempt",
+        "primusd.job.duties:_of_attempt",
+        "case AttemptPhase.GONE if attempt.is_quarantined:",
+        "case AttemptPhase.GONE if False:",
+        GIVEN_UP,
     ),
 )
 """Each with the seed that finds it."""
