@@ -130,6 +130,9 @@ def _charge(job: Job, role: RoleState, outcome: Outcome) -> str:
     if not outcome.charged:
         return by_rule
     limit = limit_of(job, role.name, outcome.budget)
+    if outcome.charged > limit and job.reruns:
+        used_up = f", which used up the {outcome.budget} budget of {limit}{by_rule}"
+        return f"{used_up}; all roles begin anew with new budgets"
     charge = f", {outcome.charged} of {limit} of the {outcome.budget} budget{by_rule}"
     unit = unit_of(job, role, outcome)
     if unit == "replica":

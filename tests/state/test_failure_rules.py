@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from primusd.job import events as ev
 from primusd.job.model import Outcome
 from primusd.job.phases import Budget, Cause, StopReason
+from primusd.job.restarts import why_restarted
 from primusd.job.rules import CAUSES, cause_name, judge, log_patterns, matched_rules
 from primusd.job.spec import FailureRule, JobSpec, Resources
 from tests.state.job_driver import Cluster, budgets, ended, role, spec
@@ -357,6 +358,9 @@ def test_M057_the_whole_job_begins_anew_when_a_budget_is_used_up() -> None:
     assert cluster.job.verdict is not None
     assert cluster.job.verdict.reason == "RetriesExhausted"
     assert "rerun 2 of 2" in cluster.told("JobRestarted")
+    said = [one.message for one in why_restarted(cluster.job)]
+    assert "1 of 1 of the application budget; attempt 2 began" in said[0]
+    assert "which used up the application budget of 1; all roles begin anew" in said[1]
     cluster.check_replay()
 
 
