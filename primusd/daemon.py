@@ -217,8 +217,9 @@ class Daemon:
         await group.start(parts.engine.run)
         await group.start(parts.effects.run)
         await self._declare_queues(parts.engine)
-        for background in (parts.liveness.run, parts.nodes.run, self._keep_ballast):
+        for background in (parts.liveness.run, parts.nodes.run, parts.executors.run):
             group.start_soon(background)
+        group.start_soon(self._keep_ballast)
         group.start_soon(sample, parts.engine)
         group.start_soon(parts.app[BLOB_ROOM].run)
         group.start_soon(keep_within, copies_folder(self._state), self._loaded.config.logs)

@@ -7,7 +7,7 @@ from aiohttp import web
 from primusd.api.asking import CONTEXT
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.sessions import Session, streams_read
-from primusd.api.start_variables import Makers
+from primusd.api.start_variables import Documents, Makers
 from primusd.errors import (
     MalformedError,
     NotFoundError,
@@ -25,7 +25,6 @@ from primusd.executor.protocol import (
 )
 from primusd.job.ids import AttemptId, parse_replica
 from primusd.job.model import Job
-from primusd.job.run_order import peers_of
 from primusd.views.blobs import blob_path
 
 BLOBS_AT_ONCE = 64
@@ -35,6 +34,7 @@ MSGPACK = "application/msgpack"
 
 REGISTRY: web.AppKey[ExecutorRegistry] = web.AppKey("executors", ExecutorRegistry)
 BLOB_SLOTS: web.AppKey[anyio.Semaphore] = web.AppKey("blob_slots", anyio.Semaphore)
+DOCUMENTS: web.AppKey[Documents] = web.AppKey("peers_documents", Documents)
 MAKERS: web.AppKey[Makers] = web.AppKey("makers", Makers)
 
 _decode_json = msgspec.json.Decoder(ExecutorMessage).decode
@@ -44,7 +44,8 @@ def add_executor_routes(app: web.Application, registry: ExecutorRegistry) -> Non
     """Serve executors; before the application starts."""
     app[REGISTRY] = registry
     app[BLOB_SLOTS] = anyio.Semaphore(BLOBS_AT_ONCE)
-    app[MAKERS] = Makers()
+    app[DOCUMENTS] = Documents()
+    app[MAKERS] = Makers(app[DOCUMENTS])
     app.router.add_get("/executor/v1/connect", registry.connect)
     app.router.add_post("/executor/v1/beat", beat)
     app.router.add_get("/executor/v1/blobs/{digest}", get_blob)
@@ -130,12 +131,13 @@ async def get_blob(request: web.Request) -> web.StreamResponse:
 
 
 async def get_peers(request: web.Request) -> web.Response:
-    """Give an executor the newest peers document of its job."""
-    return web.Response(body=peers_of(_job_of_peers(request)), content_type=JSON)
+    """Give an executor a peers document of its job."""
+    body = request.app[DOCUMENTS].of(_job_of_peers(request))
+    return web.Response(body=body, content_type=JSON)
 
 
 async def get_variables(request: web.Request) -> web.Response:
-    """Give an executor the variables of its replica that hang on the newest peers document."""
+    """Give an executor the variables of its replica that hang on a peers document."""
     job = _job_of_peers(request)
     try:
         role, index = parse_replica(request.query.get("replica", ""))
@@ -148,16 +150,19 @@ async def get_variables(request: web.Request) -> web.Response:
 
 
 def _job_of_peers(request: web.Request) -> Job:
-    """Return the job whose newest peers document a request is about.
+    """Return the job as of the peers document that a request is about.
 
     Raises:
-        NotFoundError: It is about an older one.
+        NotFoundError: It is about one that nobody is told of any more.
     """
     job = _job_of(request, request.match_info["job"])
     digest = request.query.get("digest", job.peers.digest)
-    if digest != job.peers.digest:
+    if digest == job.peers.digest:
+        return job
+    earlier = request.app[REGISTRY].job_with_peers(job.uid, digest)
+    if earlier is None:
         raise NotFoundError("there is a newer peers document", hint="newer orders name it")
-    return job
+    return earlier
 
 
 def _job_of(request: web.Request, uid: str) -> Job:

@@ -34,6 +34,7 @@ from primusd.executor.protocol import (
 )
 from primusd.job.events import ExecutorRegistered
 from primusd.job.ids import AttemptId
+from primusd.job.model import Job
 from primusd.job.phases import AttemptPhase
 from primusd.keys import is_key, job_key
 from primusd.liveness import Liveness, lost_ms
@@ -89,7 +90,9 @@ class ExecutorRegistry:
         self._settings = settings
         self._copies = copies
         self._strays = strays
-        self._sessions = Sessions()
+        self._sessions = Sessions(_loop_ms, self._wish)
+        self._wished_ms = 0
+        self._wished = anyio.Event()
         self._openings = 0
         self._ask_ids = itertools.count(1)
         engine.on_published.append(self._follow)
@@ -135,6 +138,26 @@ class ExecutorRegistry:
     def _begin_anew(self, why: Anew) -> None:
         if why is not Anew.STALL:
             self._sessions.wake_all()
+
+    def _wish(self, at_ms: int) -> None:
+        self._wished_ms = at_ms
+        self._wished.set()
+
+    async def run(self) -> None:
+        """Tell executors of new peers when that is due, until cancelled."""
+        while True:
+            await self._wished.wait()
+            self._wished = anyio.Event()
+            left_ms = self._wished_ms - _loop_ms()
+            with anyio.move_on_after(max(0, left_ms) / 1000):
+                # Who wishes something earlier is not kept waiting.
+                await self._wished.wait()
+                continue
+            self._sessions.wake_due()
+
+    def job_with_peers(self, uid: str, digest: str) -> Job | None:
+        """Return a job as of an earlier peers document that executors are about to fetch."""
+        return self._sessions.published(uid, digest)
 
     # One connection.
 
@@ -334,6 +357,10 @@ class ExecutorRegistry:
             ttl_ms=lost_ms(beat_ms),
             heads=self._heads(),
         )
+
+
+def _loop_ms() -> int:
+    return int(anyio.current_time() * 1000)
 
 
 async def receive(socket: web.WebSocketResponse) -> ExecutorMessage | None:

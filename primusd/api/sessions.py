@@ -1,11 +1,12 @@
 """Open connections of executors: what each was told, and who is to be told anew after a step."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import anyio
 
+from primusd.api.peers_news import PeersNews, Told, newest_due_ms
 from primusd.core import World
 from primusd.datafeed.model import Stream, reader_of
 from primusd.datafeed.orders import feed_orders
@@ -13,7 +14,8 @@ from primusd.datafeed.protocol import FeedOrders
 from primusd.executor.protocol import Answer, Ask, Hold, Leave, Near, Orders, Report, Start
 from primusd.job.ids import AttemptId
 from primusd.job.limits import near
-from primusd.job.model import CHUNK_REPLICAS, Job, find_attempt
+from primusd.job.model import CHUNK_REPLICAS, Job, find_attempt, find_replica
+from primusd.job.phases import JobPhase
 from primusd.job.run_order import run_order
 from primusd.job.spec import stream_of
 from primusd.subscription import Published
@@ -32,6 +34,8 @@ class Session:
         is_dirty: What should be so has changed, or a report waits for its answer.
         is_asked_for_logs: Its end was reported, and the end of its logs asked for.
         holds_leave: It is not to leave yet: that end is still on its way.
+        told: What it knows of its peers.
+        news: Of its job's peers; None: it always hears the newest.
     """
 
     def __init__(self, attempt: AttemptId, incarnation: str, streams: tuple[str, ...]) -> None:
@@ -45,6 +49,8 @@ class Session:
         self.is_closed = False
         self.is_asked_for_logs = False
         self.holds_leave = False
+        self.told = Told()
+        self.news: PeersNews | None = None
         self._woken = anyio.Event()
         self._asks: dict[int, tuple[Ask, anyio.Event]] = {}
         self._answers: dict[int, Answer] = {}
@@ -103,7 +109,16 @@ class Session:
 class Sessions:
     """All sessions, found by attempt, by chunk of their job and by stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int], wish: Callable[[int], None]) -> None:
+        """Make what has no sessions yet.
+
+        Args:
+            now_ms: Tells a time that only grows.
+            wish: Called with a time at which `wake_due` is to be called.
+        """
+        self._now_ms = now_ms
+        self._wish = wish
+        self._news: dict[str, PeersNews] = {}
         self.by_attempt: dict[AttemptId, Session] = {}
         self._by_chunk: dict[str, dict[ChunkKey, set[Session]]] = {}
         """By job first: a step of one does not look through the sessions of all others."""
@@ -116,6 +131,7 @@ class Sessions:
             self.remove(older)
             older.close()
         self.by_attempt[session.attempt] = session
+        session.news = self._news.setdefault(session.attempt.job, PeersNews())
         of_job = self._by_chunk.setdefault(session.attempt.job, {})
         of_job.setdefault(session.chunk, set()).add(session)
         for stream in session.streams:
@@ -130,13 +146,36 @@ class Sessions:
         _discard(of_job, session.chunk, session)
         if not of_job:
             del self._by_chunk[session.attempt.job]
+            del self._news[session.attempt.job]
         for stream in session.streams:
             _discard(self._by_stream, f"{session.attempt.job}/{stream}", session)
 
     def wake_all(self) -> None:
-        """Send every orders anew."""
+        """Send every orders anew, as of a world that may be another one."""
         for session in self.by_attempt.values():
+            session.told.forget()
             session.wake()
+
+    def wake_due(self) -> None:
+        """Wake the sessions of the jobs whose newest peers all are to hear of by now."""
+        for uid, news in self._news.items():
+            if news.is_due(self._now_ms()):
+                self._wake_job(uid)
+        self._wish_due()
+
+    def _wish_due(self) -> None:
+        if due_ms := newest_due_ms(iter(self._news.values())):
+            self._wish(due_ms)
+
+    def _wake_job(self, uid: str) -> None:
+        for sessions in list(self._by_chunk.get(uid, {}).values()):
+            for session in list(sessions):
+                session.wake()
+
+    def published(self, uid: str, digest: str) -> Job | None:
+        """Return a job as it was while a peers document was its newest, if it is told still."""
+        news = self._news.get(uid)
+        return news.published(digest) if news is not None else None
 
     def wake_changed(self, published: Published) -> None:
         """Wake the sessions whose orders a step may have changed, and no other."""
@@ -154,14 +193,28 @@ class Sessions:
         before, after = published.before.jobs.get(uid), published.after.jobs.get(uid)
         if before is not after:
             yield from self._attempts_changed(uid, before, after)
+        if before is not None and after is not None and before.peers != after.peers:
+            self._peers_changed(uid, before, after)
+
+    def _peers_changed(self, uid: str, before: Job, after: Job) -> None:
+        news = self._news.get(uid)
+        if news is None:
+            return
+        was_due_ms = news.due_ms
+        if news.changed(before, after, self._now_ms()):
+            self._wake_job(uid)
+        elif not was_due_ms:
+            self._wish_due()
 
     def _attempts_changed(
         self, uid: str, before: Job | None, after: Job | None
     ) -> Iterator[Session]:
         is_whole = before is None or after is None or _is_new_to_all(before, after)
         for key, sessions in list(self._by_chunk.get(uid, {}).items()):
-            if is_whole or _chunk(before, key) is not _chunk(after, key):
+            if is_whole:
                 yield from list(sessions)
+            elif _chunk(before, key) is not _chunk(after, key):
+                yield from [one for one in sessions if _is_touched(before, after, one.attempt)]
 
     def _readers_changed(self, machine: str, published: Published) -> Iterator[Session]:
         sessions = self._by_stream.get(machine, ())
@@ -186,11 +239,18 @@ def _discard(index: dict[KeyT, set[Session]], key: KeyT, session: Session) -> No
 def _is_new_to_all(before: Job, after: Job) -> bool:
     """Return whether something changed that stands in the orders of every attempt."""
     return (
-        before.peers != after.peers
-        or before.warned != after.warned
+        before.warned != after.warned
         or before.spec is not after.spec
         or before.phase is not after.phase
     )
+
+
+def _is_touched(before: Job | None, after: Job | None, attempt: AttemptId) -> bool:
+    """Return whether an attempt's replica changed, or what is left of a drain may have."""
+    if before is None or after is None or after.phase is JobPhase.DRAINING:
+        return True
+    where = attempt.role, attempt.index
+    return find_replica(before, *where) is not find_replica(after, *where)
 
 
 def _chunk(job: Job | None, key: ChunkKey) -> object:
@@ -241,6 +301,8 @@ def compose(
     run = run_order(job, session.attempt, at_ms)
     if isinstance(run, Leave) and session.holds_leave:
         run = Hold()
+    if isinstance(run, Start):
+        run = session.told.told(run, job.peers, session.news)
     report = session.newest
     return Orders(
         report=session.counted,

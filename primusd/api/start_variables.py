@@ -1,4 +1,4 @@
-"""The variables of each replica, made for a cluster once and kept while its trainers start."""
+"""What belongs to a start and is fetched, made for a cluster once and kept while trainers start."""
 
 from collections import OrderedDict
 
@@ -13,10 +13,30 @@ KEPT_MAX = 8
 """Jobs that start at the same time; a maker of 10,000 replicas holds some megabytes."""
 
 
+class Documents:
+    """Peers documents, those that were asked for last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+
+    def of(self, job: Job) -> bytes:
+        """Return the newest peers document of a job as it is given."""
+        if job.peers.inline:
+            return job.peers.inline
+        key = (job.uid, job.peers.digest)
+        found = self._kept.pop(key, None)
+        # What its digest names, whatever has come and gone since it was made.
+        self._kept[key] = found = peers_of(job) if found is None else found
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return found
+
+
 class Makers:
     """What makes the variables of jobs, those that were asked for last."""
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
         self._kept: OrderedDict[tuple[str, str], Maker] = OrderedDict()
 
     def of(self, job: Job) -> Maker:
@@ -25,8 +45,7 @@ class Makers:
         maker = self._kept.pop(key, None)
         if maker is None:
             original = original_maker if job.spec.original else None
-            # What its digest names, whatever has come and gone since it was made.
-            found = members_of(job.peers.inline or peers_of(job))
+            found = members_of(self._documents.of(job))
             maker = variables_maker(job, found, without_framework=original)
         self._kept[key] = maker
         if len(self._kept) > KEPT_MAX:

@@ -80,6 +80,7 @@ class Life:
         self._account = Account()
         self._preempted_at_ms = 0
         self._peers = ""
+        self._rewriting: anyio.CancelScope | None = None
         self._warnings = Warnings(directory.warn)
         self._stop_signalled = False
         self._started_ms = 0
@@ -315,13 +316,18 @@ class Life:
         is_new = start is not None and start.peers != self._peers and self.state.trainer is not None
         if is_new and start is not None and self._tasks is not None:
             self._peers = start.peers
-            self._tasks.start_soon(self._rewrite_peers, start)
+            if self._rewriting is not None:
+                # It may wait for a document that is no longer given.
+                self._rewriting.cancel()
+            self._rewriting = anyio.CancelScope()
+            self._tasks.start_soon(self._rewrite_peers, start, self._rewriting)
 
-    async def _rewrite_peers(self, start: Start) -> None:
-        peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
-        self._try_to_write(self.directory.peers, peers)
-        if self.feed is not None:
-            self.feed.peers_changed()
+    async def _rewrite_peers(self, start: Start, scope: anyio.CancelScope) -> None:
+        with scope:
+            peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
+            self._try_to_write(self.directory.peers, peers)
+            if self.feed is not None:
+                self.feed.peers_changed()
 
     def _try_to_write(self, path: Path, data: bytes) -> None:
         """Write a file for the trainer; on a full disk it does without, rather than end of it."""

@@ -317,6 +317,7 @@ async def serving_daemon(
     await runner.setup()
     async with anyio.create_task_group() as tasks:
         await tasks.start(daemon.engine.run)
+        tasks.start_soon(daemon.executors.run)
         await web.UnixSite(runner, str(daemon.path)).start()
         try:
             yield daemon
