@@ -1,4 +1,4 @@
-"""C41, M058: a replica that was cut off comes back beside its replacement and changes nothing."""
+"""A replica that was cut off comes back beside its replacement, and changes nothing: C41, M058."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -104,3 +104,27 @@ async def test_m058_the_end_of_the_older_one_is_not_the_end_of_its_successor(
             await successor.report("running", is_started=True)
             assert daemon.attempt(new).phase is AttemptPhase.RUNNING
             assert daemon.job(old.job).roles["worker"].charges == charges
+
+
+async def test_c16_a_successor_is_not_silent_because_its_predecessor_was(daemon: Daemon) -> None:
+    old = AttemptId(await daemon.submit(), "worker", 0, 1)
+    async with executor_voice(daemon, old) as executor:
+        await runs(executor)
+    daemon.clock.advance(30_000)
+    daemon.liveness.look()
+    await daemon.until(lambda: daemon.attempt(old).outcome)
+    await daemon.engine.propose(old.job, AttemptVanished(old), by="launcher:local")
+    new = replace(old, attempt=2)
+
+    async with executor_voice(daemon, new) as successor:
+        await runs(successor)
+        daemon.clock.advance(9_999)
+        daemon.liveness.look()
+        await successor.report("running", is_started=True)
+        daemon.clock.advance(9_999)
+        daemon.liveness.look()
+        await successor.report("running", is_started=True)
+
+    assert not daemon.attempt(new).is_silent
+    assert daemon.attempt(new).phase is AttemptPhase.RUNNING
+    assert len(daemon.job(old.job).roles["worker"].charges) == 1
