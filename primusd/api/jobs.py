@@ -191,10 +191,10 @@ async def patch(request: web.Request) -> web.Response:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"the body cannot be used: {error}") from error
-    if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
-        raise MalformedError('the body has to be a merge patch: {"spec": {…}}')
+    if not isinstance(body, dict) or not isinstance(body.get("spec"), dict):
+        raise MalformedError('the body has to be a merge patch: {"spec": {"priority": 60}}')
     check_job_version(request, context, job)
-    sizes, rest = split_sizes(job.spec, body.get("spec", {}))
+    sizes, rest = split_sizes(job.spec, body["spec"])
     parsed = apply_patch(job.spec, rest)
     events: list[Act] = list(scaled(job, sizes))
     if parsed.spec != job.spec:

@@ -291,6 +291,18 @@ def test_a_wrong_parameter_is_told(server: Server, query: str) -> None:
     assert (error.status, error.code) == (400, "InvalidRequest")
 
 
+@pytest.mark.parametrize("body", [{"priority": 70}, {}, {"spec": None}, [], 5])
+def test_a_patch_that_names_no_field_of_the_spec_is_refused_and_not_passed_over(
+    server: Server, body: object
+) -> None:
+    server.submit()
+
+    error = refused(server, "PATCH", HELLO, body=body)
+
+    assert error.status == 400
+    assert '{"spec": {"priority": 60}}' in str(error)
+
+
 def test_a_patch_changes_what_may_change_and_says_what_may_not(server: Server) -> None:
     server.submit()
 
