@@ -120,9 +120,10 @@ class Sessions:
         self._wish = wish
         self._news: dict[str, PeersNews] = {}
         self.by_attempt: dict[AttemptId, Session] = {}
-        self._by_chunk: dict[str, dict[ChunkKey, set[Session]]] = {}
+        self._by_chunk: dict[str, dict[ChunkKey, dict[Session, None]]] = {}
         """By job first: a step of one does not look through the sessions of all others."""
-        self._by_stream: dict[str, set[Session]] = {}
+        self._by_stream: dict[str, dict[Session, None]] = {}
+        """Sets in the order of their making, so that a simulated run repeats."""
 
     def add(self, session: Session) -> None:
         """Take a session in; an older one of the attempt is closed."""
@@ -133,9 +134,9 @@ class Sessions:
         self.by_attempt[session.attempt] = session
         session.news = self._news.setdefault(session.attempt.job, PeersNews())
         of_job = self._by_chunk.setdefault(session.attempt.job, {})
-        of_job.setdefault(session.chunk, set()).add(session)
+        of_job.setdefault(session.chunk, {})[session] = None
         for stream in session.streams:
-            self._by_stream.setdefault(f"{session.attempt.job}/{stream}", set()).add(session)
+            self._by_stream.setdefault(f"{session.attempt.job}/{stream}", {})[session] = None
 
     def remove(self, session: Session) -> None:
         """Let go of a session."""
@@ -229,9 +230,9 @@ class Sessions:
                 yield session
 
 
-def _discard(index: dict[KeyT, set[Session]], key: KeyT, session: Session) -> None:
-    sessions = index.get(key, set())
-    sessions.discard(session)
+def _discard(index: dict[KeyT, dict[Session, None]], key: KeyT, session: Session) -> None:
+    sessions = index.get(key, {})
+    sessions.pop(session, None)
     if not sessions:
         index.pop(key, None)
 
