@@ -37,7 +37,8 @@ def play_seed(seed: int, checks: Checks | None = None) -> Town:
     try:
         return play(script, checks)
     except Exception as error:
-        short = shrunk(script, why_broken)
+        # What does not come again is told as it is.
+        short = shrunk(script, why_broken) if why_broken(script) else script
         raise AssertionError(f"seed {seed}: {error}\n\n{story(short)}") from error
 
 
