@@ -48,6 +48,8 @@ from primusd.executor.warnings import Warnings
 log = structlog.get_logger()
 
 USAGE_EVERY_S = 10.0
+LOOK_FIRST_MS = 25
+"""Whether a trainer is ready; then after twice as long, up to what the launch order says."""
 TERMINATION_NOTICE_MS = 30_000
 """What a back end that ends this process with SIGTERM usually leaves."""
 DEV_NULL = "/dev/null"
@@ -343,8 +345,15 @@ class Life:
         assert feed is not None
         home = Path(order.workdir or self.directory.replica_work)
         ports = dict(self.state.ports)
-        while not await is_ready(probe, home, ports, has_said=feed.ready):  # noqa: ASYNC110 asks the trainer
-            await anyio.sleep(probe.every_ms / 1000)
+        delay_ms = LOOK_FIRST_MS
+        while not await is_ready(probe, home, ports, has_said=feed.ready):
+            # A trainer that says so wakes us; at what it does not say we look, at first often.
+            if probe.kind == "sdk":
+                await self.woken()
+            else:
+                delay_ms = min(probe.every_ms, delay_ms)
+                await anyio.sleep(delay_ms / 1000)
+                delay_ms *= 2
         trainer = self.state.trainer
         if trainer is not None:
             fact = msgspec.structs.replace(trainer, ready=True)

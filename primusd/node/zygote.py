@@ -1,8 +1,8 @@
 """The warm process that executors are forked from: one thread, everything imported, no event loop.
 
-A fork takes a few milliseconds where a fresh interpreter takes hundreds. What is forked is forked
-twice, so executors are nobody's children here: the node may be replaced or die without them.
-pyarrow is never imported in it, for it starts a thread.
+A fork takes a few milliseconds where a fresh interpreter takes hundreds. Executors have sessions of
+their own and nobody here waits for them: the node may be replaced or die without them. pyarrow is
+never imported in it, for it starts a thread.
 """
 
 import array
@@ -104,6 +104,8 @@ def _serve(connection: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         # It ends when the node closes the connection, not before.
         signal.signal(number, signal.SIG_IGN)
+    # The kernel reaps executors: no fork waits for the one before.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     set_name("primus-warm")
     anyio.run(anyio.sleep, 0)
     gc.collect()
@@ -115,21 +117,18 @@ def _serve(connection: socket.socket) -> None:
         descriptors = array.array("i")
         for _, _, part in ancillary:
             descriptors.frombytes(part)
-        pid = os.fork()
-        if pid == 0:
+        if os.fork() == 0:
             connection.close()
             _detach(Path(os.fsdecode(data)), descriptors[0])
         os.close(descriptors[0])
-        os.waitpid(pid, 0)
 
 
 def _detach(attempt: Path, answer: int) -> None:
     try:
         os.setsid()
-        if os.fork() == 0:
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            os._exit(_execute(attempt, answer))
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os._exit(_execute(attempt, answer))
     finally:
         os._exit(0)
 

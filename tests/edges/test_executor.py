@@ -393,6 +393,13 @@ async def test_ready_is_told_by_its_probe(node: NodeProcess, kind: str) -> None:
         await node.head.until(lambda: is_ready(executor))
 
 
+async def test_a_trainer_that_is_ready_soon_is_looked_at_soon(node: NodeProcess) -> None:
+    order = launch_order(*shell("touch up; sleep 600"), ready=Probe("file", "up", 600_000))
+    executor = await node.head.launch(attempt_id(), order)
+
+    await node.head.until(lambda: is_ready(executor))
+
+
 async def test_a_trainer_says_itself_that_it_is_ready(node: NodeProcess) -> None:
     program = (
         "import json, os, socket, struct, time; s = socket.socket(socket.AF_UNIX);"
@@ -403,7 +410,8 @@ async def test_a_trainer_says_itself_that_it_is_ready(node: NodeProcess) -> None
         "  d = json.dumps(op).encode(); s.sendall(struct.pack('<I', len(d) + 1) + b'J' + d)\n"
         "time.sleep(600)"
     )
-    probe = Probe("sdk", "", 20)
+    # Nobody looks every ten minutes: its word is what is told.
+    probe = Probe("sdk", "", 600_000)
     order = launch_order(sys.executable, "-I", "-S", "-c", program, ready=probe)
     executor = await node.head.launch(attempt_id(), order)
     work = node.directory(attempt_id()).replica_work

@@ -142,6 +142,30 @@ async def test_an_order_given_twice_makes_one_process(node: NodeProcess) -> None
     assert len(node.head.executors[attempt].hellos) == 1
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_a_launch_is_one_fork_of_the_warm_process_and_leaves_no_zombie(
+    node: NodeProcess,
+) -> None:
+    attempts = [attempt_id(index=index) for index in range(3)]
+    for attempt in attempts:
+        await launched(node, attempt)
+    pids = [node.head.executors[attempt].hellos[0].pid for attempt in attempts]
+    (warm,) = {parent_of(pid) for pid in pids}
+    assert node.process is not None
+    assert parent_of(warm) == node.process.pid
+
+    for attempt in attempts:
+        await node.head.kill(attempt)
+        await node.head.until(lambda one=attempt: is_listed(node, one, alive=False))
+    for pid in pids:
+        await until_dead(pid)
+
+    assert Path(f"/proc/{warm}/task/{warm}/children").read_text() == ""
+
+
 async def test_killing_ends_executor_and_tree_at_once(node: NodeProcess) -> None:
     attempt = attempt_id()
     line = "trap '' TERM; (setsid sh -c 'echo $$; sleep 600' &); while :; do sleep 0.1; done"
