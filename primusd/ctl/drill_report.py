@@ -29,6 +29,8 @@ class DrillWatch:
         self._caught_up_ms = 0
         self._has_restarted = False
         self._repeated: dict[str, int] = {}
+        self.units: dict[str, str] = {}
+        """Stream to what its positions are: rows or bytes."""
         self._ended = ""
         self._is_running = False
 
@@ -54,6 +56,7 @@ class DrillWatch:
         before = mapping(self._drill, "repeated")
         for stream, data in mapping(status, "data").items():
             if isinstance(data, dict):
+                self.units[stream] = text(data, "unit")
                 now = count(data, "repeatedMax") or 0
                 self._repeated[stream] = max(0, now - (count(before, stream) or 0))
 

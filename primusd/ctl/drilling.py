@@ -1,6 +1,7 @@
 """drill: a fault on purpose, to see whether a trainer resumes."""
 
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -14,7 +15,7 @@ from primusd.ctl.drill_report import (
     DrillWatch,
 )
 from primusd.ctl.failures import FAILED, OK, TIMED_OUT, USAGE, CtlError, verdict_exit_code
-from primusd.ctl.output import Printer, printable, short_duration
+from primusd.ctl.output import Printer, grouped, printable, short_duration
 from primusd.ctl.waiting import FINAL_PHASES, detached, follow_job
 
 _FORMS = ("table", "json", "yaml")
@@ -84,7 +85,7 @@ def drill(
     if printer.form in ("json", "yaml"):
         printer.document(report)
     else:
-        _show(printer, report)
+        _show(printer, report, watch.units)
     return _exit_code(call.client, namespace, uid, text(report, "verdict"))
 
 
@@ -171,7 +172,7 @@ def _targets(drill: Json) -> str:
     return printable(f"{text(drill, 'fault')} {', '.join(names[:3])}{more}".strip())
 
 
-def _show(printer: Printer, report: Json) -> None:
+def _show(printer: Printer, report: Json, units: Mapping[str, str]) -> None:
     verdict = text(report, "verdict")
     out_ms, lost_ms = count(report, "outMs"), count(report, "lostMs")
     repeated = mapping(report, "repeated")
@@ -184,7 +185,7 @@ def _show(printer: Printer, report: Json) -> None:
         ("out of work", short_duration(out_ms / 1000) if out_ms is not None else ""),
         ("time lost", short_duration(lost_ms / 1000) if lost_ms is not None else ""),
         ("restarted", "yes" if report.get("restarted") is True else "no"),
-        ("came again", ", ".join(f"at most {n} of {s}" for s, n in repeated.items())),
+        ("came again", ", ".join(_again(s, count(repeated, s), units[s]) for s in repeated)),
         ("checkpoint", f"step {steps['checkpointStep']}" if steps["checkpointStep"] else "none"),
         ("step before", steps["stepBefore"]),
         ("first step", steps["firstStep"]),
@@ -194,6 +195,10 @@ def _show(printer: Printer, report: Json) -> None:
     for label, value in lines:
         if value:
             printer.line(f"{label + ':':<13}{printable(value)}")
+
+
+def _again(stream: str, repeated: int | None, unit: str) -> str:
+    return f"at most {grouped(repeated)} {unit} of {stream}" if repeated else f"none of {stream}"
 
 
 def _exit_code(client: Client, namespace: str, uid: str, verdict: str) -> int:

@@ -19,7 +19,9 @@ def drill(fault: str = "kill", **target: Any) -> dict[str, Any]:
 
 
 def job(phase: str = "Running", repeated: int = 100) -> dict[str, Any]:
-    return {"status": {"phase": phase, "data": {"clicks": {"repeatedMax": repeated}}}}
+    return {
+        "status": {"phase": phase, "data": {"clicks": {"unit": "rows", "repeatedMax": repeated}}}
+    }
 
 
 def replica(attempt: int, phase: str = "Running", step: int | None = None, **more: Any) -> Any:
@@ -50,6 +52,7 @@ def test_a_resume_is_told_with_what_was_lost_and_came_again() -> None:
     assert (told["outMs"], told["lostMs"], told["stepsAgain"]) == (7_000, 9_500, 19)
     assert (told["checkpointStep"], told["firstStep"], told["stepBefore"]) == (100, 101, 120)
     assert told["repeated"] == {"clicks": 64}
+    assert watch.units == {"clicks": "rows"}
 
 
 def test_a_trainer_that_begins_before_its_checkpoint_started_over() -> None:
