@@ -27,7 +27,7 @@ ExecutorFellSilent  | !         | !          | =          | =        | =        
 ExecutorReturned    | !         | !          | =          | =        | =        | =        | · o   | · l
 ExecutorExpired     | !         | !          | Ended      | Ended    | Ended    | Ended    | · o   | · l
 GateOpened          | !         | !          | Starting   | !        | !        | !        | !     | !
-StopDecided         | Stopping  | Stopping   | Stopping   | Stopping | Stopping | =        | !     | !
+StopDecided         | Stopping  | Stopping   | Stopping   | Stopping | Stopping | !        | !     | !
 """)  # noqa: E501 - a table is read as a table
 
 REPLICA_TABLE = parse_table("""
@@ -35,9 +35,9 @@ REPLICA_TABLE = parse_table("""
 AttemptBegun     | Active  | !         | Active  | !         | !       | !
 AttemptCompleted | !       | Completed | !       | !         | !       | !
 RetryDecided     | !       | Delayed   | !       | !         | !       | !
-RetriesExhausted | !       | Failed    | Failed  | !         | !       | !
-ReplicaRecalled  | =       | Waiting   | Waiting | Waiting   | Waiting | · g
-ReplicaRetired   | Retired | Retired   | Retired | · k       | · k     | · g
+RetriesExhausted | !       | Failed    | !       | !         | !       | !
+ReplicaRecalled  | =       | Waiting   | Waiting | Waiting   | Waiting | !
+ReplicaRetired   | Retired | Retired   | Retired | !         | !       | !
 ReplicaRevived   | !       | !         | !       | !         | !       | Waiting
 """)
 

@@ -74,17 +74,11 @@ def note_step(reached: set[Cell], before: World, entry: Entry) -> None:
 
 
 CELLS_NOT_BY_SEEDS: dict[Cell, str] = {
-    ("attempt", "StopDecided", "Stopping"): "settle stops only what lives",
     ("demand", "DemandEvicted", "Waiting"): "settle stops only what has all that it wants",
     ("job", "VerdictReached", "Suspended"): "a stream that fails in the moments of the stop",
     ("replica", "ReplicaRecalled", "Failed"): "in a job that goes on without it",
-    ("replica", "ReplicaRecalled", "Retired"): "settle recalls none of these",
-    ("replica", "ReplicaRetired", "Completed"): "settle retires none of these",
-    ("replica", "ReplicaRetired", "Failed"): "settle retires none of these",
-    ("replica", "ReplicaRetired", "Retired"): "settle retires none of these",
-    ("replica", "RetriesExhausted", "Delayed"): "settle decides it of active replicas only",
 }
-"""Cells that tests/state drives and no whole life comes to: those settle never decides may go."""
+"""Cells that tests/state drives and no whole life of these seeds comes to."""
 
 
 def wanted() -> set[Cell]:
