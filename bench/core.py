@@ -5,8 +5,8 @@ import time
 
 from bench.figures import Figure
 from primusd import core
+from primusd.admission import events as admission
 from primusd.core import World
-from primusd.job import admission_events as admission
 from primusd.job import events as ev
 from primusd.job.ids import AttemptId
 from primusd.job.model import replicas_of

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from bench.core import UID, Stage
 from bench.figures import Figure
 from primusd import core
+from primusd.admission.events import NodeSeen
 from primusd.executor.protocol import Exit
 from primusd.job import events as ev
-from primusd.job.admission_events import NodeSeen
 from primusd.job.ids import AttemptId
 from primusd.job.model import replicas_of
 from primusd.jobfile import parse_document

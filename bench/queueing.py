@@ -4,9 +4,9 @@ import statistics
 import time
 
 from bench.figures import Figure
-from primusd.job import admission
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission
+from primusd.admission import events as ev
+from primusd.admission import machine as admission
+from primusd.admission.model import Admission
 from primusd.job.events import TimePassed
 from primusd.job.ids import Span
 from primusd.job.machine import At, Ignore

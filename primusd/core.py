@@ -13,6 +13,8 @@ from types import MappingProxyType, ModuleType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from primusd.admission import machine as admission
+from primusd.admission.model import Admission
 from primusd.datafeed import ledger
 from primusd.datafeed.model import Stream
 from primusd.errors import (
@@ -23,8 +25,7 @@ from primusd.errors import (
     PrimusdError,
     WedgedError,
 )
-from primusd.job import admission, job
-from primusd.job.admission_model import Admission
+from primusd.job import job
 from primusd.job.commands import Command
 from primusd.job.events import JobSubmitted
 from primusd.job.machine import At, Ignore, Proposed

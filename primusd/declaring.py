@@ -4,10 +4,10 @@ What a person set up stands in the journal and wins; a queue that nobody set up 
 it, from each start and each reload on.
 """
 
+from primusd.admission.events import QueueDeclared, QueueDropped
+from primusd.admission.queues import DEFAULT
 from primusd.config import Config
 from primusd.core import World
-from primusd.job.admission_events import QueueDeclared, QueueDropped
-from primusd.job.queues import DEFAULT
 
 
 def declared_as(config: Config, name: str) -> QueueDeclared | None:

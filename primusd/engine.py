@@ -14,6 +14,7 @@ from anyio.abc import TaskStatus
 from msgspec import Struct
 
 from primusd import core
+from primusd.admission.events import MachineUnwedged, MachineWedged, TermBegan
 from primusd.clock import Clock
 from primusd.core import Answer, Ignored, Raised, Recorded, Rejected, Step, World
 from primusd.errors import (
@@ -26,7 +27,6 @@ from primusd.errors import (
     WedgedError,
 )
 from primusd.inbox import TOLD_WAITING_MAX, Inbox, Waiting
-from primusd.job.admission_events import MachineUnwedged, MachineWedged, TermBegan
 from primusd.journal_lag import JournalLag
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Entry, Event, Proposal, encode_entry, job_of

@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Struct
 
+from primusd.admission.events import AdmissionEvent
 from primusd.datafeed.events import StreamEvent
-from primusd.job.admission_events import AdmissionEvent
 from primusd.job.events import JobEvent
 
 SCHEMA = 1

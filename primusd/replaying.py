@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from primusd import core
+from primusd.admission.model import Admission
 from primusd.core import World
 from primusd.datafeed.model import Stream
 from primusd.errors import MalformedError, ResourceVersionTooOldError
-from primusd.job.admission_model import Admission
 from primusd.job.events import JobSubmitted
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of

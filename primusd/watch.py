@@ -12,14 +12,14 @@ from typing import Protocol
 import anyio
 from msgspec import Struct
 
+from primusd.admission.model import Admission
+from primusd.admission.queues import names_of
 from primusd.clock import Clock
 from primusd.core import World
 from primusd.engine import Anew, Engine
 from primusd.errors import ResourceVersionTooOldError
-from primusd.job.admission_model import Admission
 from primusd.job.ids import replica_name
 from primusd.job.model import Job, RoleState
-from primusd.job.queues import names_of
 from primusd.records import ADMISSION, job_of
 from primusd.subscription import CutOffError, Published
 

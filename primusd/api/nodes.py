@@ -6,15 +6,15 @@ import structlog
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
 
+from primusd.admission.events import NodeLoadMeasured, NodeSeen, NodeWentAway
+from primusd.admission.model import Node
+from primusd.admission.scoring import Load, is_step
 from primusd.api.live_values import LiveValues
 from primusd.clock import Clock
 from primusd.engine import Anew, Engine
 from primusd.errors import NotLeaderError
 from primusd.executor.protocol import MESSAGE_BYTES_MAX, SPEAKS, VERSION, Refused
-from primusd.job.admission_events import NodeLoadMeasured, NodeSeen, NodeWentAway
-from primusd.job.admission_model import Node
 from primusd.job.phases import NodePhase
-from primusd.job.scoring import Load, is_step
 from primusd.keys import is_key, node_key
 from primusd.launchers.local import LocalLauncher
 from primusd.node.protocol import (

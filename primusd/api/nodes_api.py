@@ -5,19 +5,19 @@ import re
 from aiohttp import web
 from msgspec import UNSET, Struct
 
-from primusd.api.asking import answer, caller_of, context_of, read_body
-from primusd.api.context import Context
-from primusd.api.hello import newest_of
-from primusd.api.watching import is_watch, serve_watch
-from primusd.errors import ConflictError, MalformedError, NotFoundError
-from primusd.job.admission_events import (
+from primusd.admission.events import (
     CordonRequested,
     DrainRequested,
     ForgiveRequested,
     NodeExclusionRequested,
     UncordonRequested,
 )
-from primusd.job.admission_model import Node
+from primusd.admission.model import Node
+from primusd.api.asking import answer, caller_of, context_of, read_body
+from primusd.api.context import Context
+from primusd.api.hello import newest_of
+from primusd.api.watching import is_watch, serve_watch
+from primusd.errors import ConflictError, MalformedError, NotFoundError
 from primusd.keys import node_key
 from primusd.launchers.base import Listed
 from primusd.records import ADMISSION

@@ -1,14 +1,14 @@
 """What a job file would come to here: its plan, with what only the daemon knows."""
 
+from primusd.admission.model import Demand
+from primusd.admission.turns import Turn
+from primusd.admission.waits import why_waits
 from primusd.api.after import still_awaited
 from primusd.api.context import Context
 from primusd.api.submitting import demands_of
-from primusd.job.admission_model import Demand
 from primusd.job.demand import runs_for_ms
 from primusd.job.phases import DemandPhase
 from primusd.job.spec import JobSpec
-from primusd.job.turns import Turn
-from primusd.job.waits import why_waits
 from primusd.jobfile import Parsed, plan
 from primusd.views import documents
 from primusd.views.plans import plan_view

@@ -5,6 +5,10 @@ from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from primusd.admission.events import DemandMoved, QueueDeclared, QueueDropped, QueueSet
+from primusd.admission.model import Demand
+from primusd.admission.queues import DEFAULT, names_of, queue_named
+from primusd.admission.usage import waiting_in
 from primusd.api.after import job_named
 from primusd.api.asking import answer, caller_of, check_version, context_of, read_body
 from primusd.api.context import Context
@@ -20,14 +24,10 @@ from primusd.errors import (
     PhaseConflictError,
     Problem,
 )
-from primusd.job.admission_events import DemandMoved, QueueDeclared, QueueDropped, QueueSet
-from primusd.job.admission_model import Demand
 from primusd.job.events import SpecPatched
 from primusd.job.labels import LABEL_MAX, is_label
 from primusd.job.model import Job
 from primusd.job.phases import DemandPhase
-from primusd.job.queues import DEFAULT, names_of, queue_named
-from primusd.job.usage import waiting_in
 from primusd.jobfile import apply_patch
 from primusd.records import ADMISSION, Proposal
 from primusd.views import queue_documents as documents

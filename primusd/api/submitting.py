@@ -5,6 +5,11 @@ from pathlib import Path
 
 from aiohttp import web
 
+from primusd.admission import fitting
+from primusd.admission.events import RoleDemand
+from primusd.admission.queues import names_of, over_quota, queue_named
+from primusd.admission.usage import NOTHING, book_of
+from primusd.admission.waits import amount_words, shown_amount
 from primusd.api.context import Context
 from primusd.errors import (
     NotYetError,
@@ -13,13 +18,8 @@ from primusd.errors import (
     SpecError,
     TooManyRequestsError,
 )
-from primusd.job import fitting
-from primusd.job.admission_events import RoleDemand
 from primusd.job.ids import Span
-from primusd.job.queues import names_of, over_quota, queue_named
 from primusd.job.spec import JobSpec, ShippedSpec
-from primusd.job.usage import NOTHING, book_of
-from primusd.job.waits import amount_words, shown_amount
 from primusd.jobfile import ParseContext, Parsed, parse
 from primusd.jobfile.section import nearest
 from primusd.views.blobs import blob_path

@@ -16,7 +16,7 @@ from primusd.job.spec import Budgets, Restart, budgets_of
 HEALTHY_MS = 600_000
 """A run of so long makes the next failure the first one again."""
 SAME_FAULT_MS = 60_000
-"""Of a host, as for its exclusion (`admission_nodes`)."""
+"""Of a host, as for its exclusion (`admission/nodes.py`)."""
 JITTER_PER_MILLE = 250
 PLACEMENT_DELAY_MS = 30_000
 PLACEMENT_DELAY_MAX_MS = 600_000

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from primusd.job import events as ev
-from primusd.job.admission_events import (
+from primusd.admission.events import (
     DemandRaised,
     DemandWithdrawn,
     NodeExclusionRequested,
@@ -15,6 +14,7 @@ from primusd.job.admission_events import (
     SlotFreed,
     SlotQuarantined,
 )
+from primusd.job import events as ev
 from primusd.job.chunks import is_named, mask_spans, span_length
 from primusd.job.counts import Count, not_gone_of, port_generation, rules_of
 from primusd.job.draining import asked

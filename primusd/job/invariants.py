@@ -7,15 +7,15 @@ Checked after each step in tests, and on sampling in the daemon. The numbers are
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from primusd.admission.model import Admission, Demand
+from primusd.admission.usage import book_anew, book_of, used_by_node
 from primusd.job import chunks
-from primusd.job.admission_model import Admission, Demand
 from primusd.job.counts import Count, is_gone_for_sure, rules_of
 from primusd.job.duties import plan_of
 from primusd.job.ids import replica_name
 from primusd.job.job import deadline_ms
 from primusd.job.model import Attempt, Job, Replica, RoleState, replicas_of
 from primusd.job.phases import AttemptPhase, Cause, DemandPhase, JobPhase, ReplicaPhase
-from primusd.job.usage import book_anew, book_of, used_by_node
 
 
 class Machines(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import get_args
 
+from primusd.admission.events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.datafeed.events import (
     PauseRequested,
     ReaderEnded,
@@ -15,7 +16,6 @@ from primusd.datafeed.protocol import Held
 from primusd.errors import PhaseConflictError
 from primusd.job import completion, demand, draining, failover, limits, replica, reports, scheduling
 from primusd.job import events as ev
-from primusd.job.admission_events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
 from primusd.job.gates import stands_still

@@ -105,7 +105,7 @@ class Stop(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True, omit_defaults=True):
-    """Which nodes a role's replicas go to, and beside whom (`job/placement.py`)."""
+    """Which nodes a role's replicas go to, and beside whom (`admission/placement.py`)."""
 
     max_per_node: int = 0
     """Of its replicas; 0 any number."""

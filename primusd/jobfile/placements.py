@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from primusd.job.placement import Asked, contradictions
+from primusd.admission.placement import Asked, contradictions
 from primusd.job.spec import REPLICAS_MAX, Placement, RoleSpec
 from primusd.jobfile.document import show_value
 from primusd.jobfile.section import Findings, Section, check_text, is_mapping, nearest, quote_hint

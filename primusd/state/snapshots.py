@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from primusd.admission.model import Admission
 from primusd.core import Machine, World, find
 from primusd.datafeed.model import Stream, UnitEntry
-from primusd.job.admission_model import Admission
 from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of

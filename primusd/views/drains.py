@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from msgspec import UNSET, UnsetType
 
+from primusd.admission.model import Node
+from primusd.admission.shortage import why_no_place
 from primusd.core import World
 from primusd.job import draining
-from primusd.job.admission_model import Node
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, Replica, RoleState, replicas_of
 from primusd.job.phases import AttemptPhase
 from primusd.job.scheduling import SCHEDULED_PHASES
-from primusd.job.shortage import why_no_place
 from primusd.views import cluster_documents as documents
 from primusd.views.times import rfc3339
 

@@ -10,8 +10,8 @@ from statistics import median
 
 from msgspec import UNSET, Struct
 
+from primusd.admission.foresight import End, Granted, granted_when
 from primusd.core import World
-from primusd.job.foresight import End, Granted, granted_when
 from primusd.job.limits import deadline_at_ms
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase

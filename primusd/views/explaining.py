@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from primusd.admission.foresight import smaller_that_fits
 from primusd.core import World
 from primusd.job.counts import Count
-from primusd.job.foresight import smaller_that_fits
 from primusd.job.model import Job, Moment
 from primusd.job.phases import JobPhase
 from primusd.job.reasons import WHY_ENDING, WHY_VERDICT, WHY_WAITING, Why

@@ -2,10 +2,10 @@
 
 from msgspec import UNSET, UnsetType
 
+from primusd.admission.model import Node
+from primusd.admission.scoring import Load
+from primusd.admission.usage import NOTHING, used_now
 from primusd.core import World
-from primusd.job.admission_model import Node
-from primusd.job.scoring import Load
-from primusd.job.usage import NOTHING, used_now
 from primusd.views import cluster_documents as documents
 from primusd.views.drains import drain_of, job_name
 from primusd.views.live import NOTHING_LIVE, Live

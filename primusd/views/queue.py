@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.fitting import is_satisfied
+from primusd.admission.fitting import is_satisfied
+from primusd.admission.model import Admission, Demand
+from primusd.admission.usage import with_demand
+from primusd.admission.waits import Survey
 from primusd.job.phases import DemandPhase
-from primusd.job.usage import with_demand
-from primusd.job.waits import Survey
 
 SURVEY_KEPT_MS = 1_000
 """Ports that rest and deadlines move with the clock."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET
 
+from primusd.admission.model import Demand, QueueState
+from primusd.admission.queues import queue_named, used_of
+from primusd.admission.usage import waiting_in
+from primusd.admission.waits import why_waits
 from primusd.core import World
-from primusd.job.admission_model import Demand, QueueState
-from primusd.job.queues import queue_named, used_of
-from primusd.job.usage import waiting_in
-from primusd.job.waits import why_waits
 from primusd.views import queue_documents as documents
 from primusd.views.queue import Queue
 from primusd.views.times import rfc3339

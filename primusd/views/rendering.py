@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from primusd.admission.model import Admission
+from primusd.admission.queues import names_of
 from primusd.core import World
-from primusd.job.admission_model import Admission
 from primusd.job.ids import parse_replica
 from primusd.job.model import Job, find_replica
-from primusd.job.queues import names_of
 from primusd.views.events import event_document
 from primusd.views.jobs import job_document
 from primusd.views.live import NOTHING_LIVE, Live

@@ -1,12 +1,13 @@
 """Why a job waits: one reason of a closed list, with the numbers that decide it.
 
 Order, free room and what could never fit are asked of the functions that grant slots
-(`job/admission.py`, `job/fitting.py`), never worked out a second time.
+(`admission/machine.py`, `admission/fitting.py`), never worked out a second time.
 """
 
 from collections.abc import Iterator
 from itertools import islice
 
+from primusd.admission.waits import Wait, why_waits
 from primusd.core import World
 from primusd.job import gates
 from primusd.job.counts import Count, due_of, rules_of
@@ -14,7 +15,6 @@ from primusd.job.ids import replica_name
 from primusd.job.model import Job, Replica, replicas_of
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, JobPhase, ReplicaPhase
-from primusd.job.waits import Wait, why_waits
 from primusd.views.counting import count_role
 from primusd.views.queue import Queue, is_waiting
 from primusd.views.times import said_duration

@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from primusd.admission.events import NodeWentAway, TermBegan
 from primusd.errors import DeposedError, NewerSchemaError, StoreFullError, StoreUnavailableError
-from primusd.job.admission_events import NodeWentAway, TermBegan
 from primusd.records import SCHEMA, Entry, Record
 from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
@@ -227,7 +227,7 @@ from pathlib import Path
 from primusd.state.embedded import EmbeddedJournal
 from primusd.state.journal import Snapshot
 from primusd.records import Entry, Record, SCHEMA
-from primusd.job.admission_events import NodeWentAway
+from primusd.admission.events import NodeWentAway
 
 async def main():
     journal = EmbeddedJournal(Path(sys.argv[1]))

@@ -16,6 +16,7 @@ from aiohttp import web
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from primusd import __version__
+from primusd.admission import events as admission
 from primusd.api.app import build
 from primusd.api.auth import Access, token_of
 from primusd.api.context import AskExecutor, Context, ask_nobody
@@ -28,7 +29,6 @@ from primusd.datafeed.events import BeatReceived, StreamEvent, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Exit
-from primusd.job import admission_events as admission
 from primusd.job import events as ev
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, find_attempt

@@ -9,6 +9,7 @@ import anyio
 from aiohttp import web
 from msgspec.structs import replace
 
+from primusd.admission.events import NodeSeen
 from primusd.api.executor_routes import add_executor_routes
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.launch_orders import OrderSettings
@@ -32,7 +33,6 @@ from primusd.executor.protocol import (
     decode_daemon_message,
     encode,
 )
-from primusd.job.admission_events import NodeSeen
 from primusd.job.events import AttemptLaunched, JobSubmitted
 from primusd.job.ids import AttemptId, make_uid
 from primusd.job.model import Attempt, Job, find_attempt

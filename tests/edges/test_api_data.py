@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from primusd.admission.events import MachineWedged
 from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
 from primusd.datafeed.events import BeatReceived, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Unit, UnitMap
 from primusd.executor.protocol import Bootstrap
-from primusd.job.admission_events import MachineWedged
 from primusd.job.ids import AttemptId
 from primusd.job.spec import Resources
 from primusd.launchers.base import LauncherEvent, Listed

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from primusd.admission.events import QueueDeclared, QueueDropped
 from primusd.config import Config
 from primusd.config.settings import Queue
 from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
 from primusd.declaring import declarations
-from primusd.job.admission_events import QueueDeclared, QueueDropped
 from tests.edges.api_server import NAMESPACE, Server, serve
 
 QUEUES = "/api/v1/queues"

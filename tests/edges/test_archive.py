@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import zstandard
 
-from primusd.job.admission_events import NodeWentAway
+from primusd.admission.events import NodeWentAway
 from primusd.records import SCHEMA, Entry, Record, encode_entry
 from primusd.state.archive import FRAME_ENTRIES_MAX, Archive, ArchivedEntry
 

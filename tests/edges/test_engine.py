@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from primusd import core
+from primusd.admission.events import CordonRequested, NodeSeen, TermBegan, UncordonRequested
 from primusd.core import Ignored, Recorded, Rejected
 from primusd.engine import ENTRY_BYTES_MAX, Anew, Engine, EngineSettings
 from primusd.errors import (
@@ -23,7 +24,6 @@ from primusd.errors import (
 )
 from primusd.inbox import PROPOSALS_PER_STEP_MAX, PROPOSALS_WAITING_MAX
 from primusd.job import job as job_machine
-from primusd.job.admission_events import CordonRequested, NodeSeen, TermBegan, UncordonRequested
 from primusd.job.events import CancelRequested, JobSubmitted
 from primusd.job.phases import JobPhase, NodePhase
 from primusd.records import ADMISSION, SCHEMA, Entry, Proposal, encode_entry

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from primusd.admission.model import Tombstone
 from primusd.api.hello import judge
 from primusd.engine import Anew
 from primusd.errors import NotFoundError, NotLeaderError
@@ -24,7 +25,6 @@ from primusd.executor.protocol import (
     Usage,
     Welcome,
 )
-from primusd.job.admission_model import Tombstone
 from primusd.job.events import CancelRequested
 from primusd.job.ids import AttemptId
 from primusd.job.phases import AttemptPhase, Cause, JobPhase

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from primusd.admission.model import Tombstone
 from primusd.api.nodes import seen
 from primusd.engine import Anew
 from primusd.errors import NotLeaderError
 from primusd.executor.protocol import Refused, Usage
-from primusd.job.admission_model import Tombstone
 from primusd.job.events import AttemptLaunched, AttemptVanished
 from primusd.job.ids import AttemptId
 from primusd.job.phases import NodePhase

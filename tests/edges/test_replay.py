@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from primusd import core
+from primusd.admission.events import NodeSeen
 from primusd.core import World
 from primusd.ctl.failures import ApiError
 from primusd.datafeed.events import BeatReceived, UnitsListed
@@ -19,7 +20,6 @@ from primusd.engine import Engine, EngineSettings
 from primusd.errors import MalformedError, ResourceVersionTooOldError
 from primusd.executor.protocol import Exit
 from primusd.job import events as ev
-from primusd.job.admission_events import NodeSeen
 from primusd.job.ids import AttemptId
 from primusd.job.spec import JobSpec, Reading, Restart, RoleSpec, Source, StreamSpec
 from primusd.records import Entry

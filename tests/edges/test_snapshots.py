@@ -7,12 +7,12 @@ import anyio
 from msgspec.structs import replace
 
 from primusd import core
+from primusd.admission.events import NodeSeen
 from primusd.core import World
 from primusd.datafeed.events import UnitsListed
 from primusd.datafeed.model import Stream
 from primusd.datafeed.protocol import Unit
 from primusd.executor.protocol import Exit
-from primusd.job.admission_events import NodeSeen
 from primusd.job.events import AttemptVanished, CancelRequested, JobSubmitted
 from primusd.job.ids import AttemptId
 from primusd.job.model import ATTEMPTS_KEPT, Job

@@ -8,11 +8,11 @@ import pytest
 from msgspec import Struct
 
 from primusd import watch as watching
+from primusd.admission.events import CordonRequested, NodeSeen, UncordonRequested
 from primusd.clock import ManualClock
 from primusd.core import World
 from primusd.engine import Anew, Engine, EngineSettings
 from primusd.errors import ResourceVersionTooOldError
-from primusd.job.admission_events import CordonRequested, NodeSeen, UncordonRequested
 from primusd.job.events import CancelRequested, ForgetRequested, JobSubmitted
 from primusd.job.model import find_replica
 from primusd.records import ADMISSION

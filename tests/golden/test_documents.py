@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from primusd import core
+from primusd.admission import events as admission
 from primusd.core import Recorded, World
 from primusd.datafeed.events import BeatReceived, StreamEvent, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.executor.protocol import Exit, Progress
-from primusd.job import admission_events as admission
 from primusd.job import events as ev
 from primusd.job.ids import AttemptId
 from primusd.jobfile import ParseContext, parse_document

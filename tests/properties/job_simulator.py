@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from primusd import core
+from primusd.admission import events as adm
 from primusd.core import World
 from primusd.executor.protocol import Exit, Hold, Leave, Start, Stop
-from primusd.job import admission_events as adm
 from primusd.job import events as ev
 from primusd.job import invariants
 from primusd.job import job as machine

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from primusd.job import admission_events as adm
+from primusd.admission import events as adm
 from primusd.job import events as ev
 from primusd.job.ids import Span
 from primusd.job.model import replicas_of

@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 
+from primusd.admission.events import NodeSeen
 from primusd.datafeed.protocol import Unit
 from primusd.effects import Effects
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Bootstrap
-from primusd.job.admission_events import NodeSeen
 from primusd.job.events import JobSubmitted
 from primusd.job.ids import AttemptId
 from primusd.job.model import Job, replicas_of

@@ -10,10 +10,10 @@ import anyio
 import pytest
 from msgspec import Struct
 
+from primusd.admission.events import QueueSet
 from primusd.core import World
 from primusd.engine import Engine
 from primusd.job import events as ev
-from primusd.job.admission_events import QueueSet
 from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase

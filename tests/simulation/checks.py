@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from primusd import core
+from primusd.admission.events import DemandFitted
+from primusd.admission.machine import PORT_REST_MS
 from primusd.core import World
 from primusd.datafeed import invariants as data_invariants
 from primusd.job import invariants
-from primusd.job.admission import PORT_REST_MS
-from primusd.job.admission_events import DemandFitted
 from primusd.job.counts import REPLACE_MS_MIN
 from primusd.job.events import AttemptVanished, Place
 from primusd.job.ids import AttemptId

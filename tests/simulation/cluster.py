@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from primusd.admission.events import QueueSet, UncordonRequested
 from primusd.core import World
 from primusd.executor.protocol import Exit, Orders, Refused, Welcome
 from primusd.job import events as ev
-from primusd.job.admission_events import QueueSet, UncordonRequested
 from primusd.job.ids import AttemptId
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase

@@ -7,11 +7,11 @@ cells is short, and each has its reason.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from primusd.admission.events import CapacityChanged, NodeSeen
+from primusd.admission.machine import DEMAND_TABLE
+from primusd.admission.nodes import NODE_TABLE
 from primusd.core import World
 from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
-from primusd.job.admission import DEMAND_TABLE
-from primusd.job.admission_events import CapacityChanged, NodeSeen
-from primusd.job.admission_nodes import NODE_TABLE
 from primusd.job.events import TimePassed
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE, REPLICA_TABLE
 from primusd.job.tables import Table, is_refused

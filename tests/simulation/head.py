@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from primusd import core
+from primusd.admission.events import MachineUnwedged, TermBegan
 from primusd.core import Answer, Raised, Rejected, World
 from primusd.engine import Anew
 from primusd.errors import DeposedError, PrimusdError, StoreUnavailableError
 from primusd.inbox import PROPOSALS_PER_STEP_MAX
-from primusd.job.admission_events import MachineUnwedged, TermBegan
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Entry, Event, Proposal
 from primusd.recovery import recover

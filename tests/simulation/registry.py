@@ -7,6 +7,7 @@ the daemon's own; here are the connections, which there are sockets.
 from collections.abc import Callable
 from typing import cast
 
+from primusd.admission.events import NodeWentAway
 from primusd.api.hello import judge, newest_of
 from primusd.api.launch_orders import OrderSettings, launch_order
 from primusd.api.nodes import AWAY_MS, seen
@@ -23,7 +24,6 @@ from primusd.executor.protocol import (
     Report,
     Welcome,
 )
-from primusd.job.admission_events import NodeWentAway
 from primusd.job.events import ExecutorRegistered
 from primusd.liveness import Liveness, lost_ms
 from primusd.node.protocol import NodeHello, NodeOrders, NodeReport

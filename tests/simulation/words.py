@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from primusd.admission import events as adm
+from primusd.admission.machine import DEMAND_TABLE
+from primusd.admission.nodes import NODE_TABLE
 from primusd.core import World
 from primusd.datafeed import events as data
 from primusd.datafeed.ledger_tables import STREAM
 from primusd.datafeed.protocol import FeedReport
 from primusd.executor.protocol import Exit
-from primusd.job import admission_events as adm
 from primusd.job import events as ev
-from primusd.job.admission import DEMAND_TABLE
-from primusd.job.admission_nodes import NODE_TABLE
 from primusd.job.ids import AttemptId, Span
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE
 from primusd.job.model import Job

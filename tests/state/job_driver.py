@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from primusd import core
+from primusd.admission import events as adm
 from primusd.core import World
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Exit
-from primusd.job import admission_events as adm
 from primusd.job import events as ev
 from primusd.job import invariants
 from primusd.job.ids import AttemptId, Span, parse_replica

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from primusd.admission import events as ev
+from primusd.admission import machine as admission
+from primusd.admission.fitting import unfit_sentence
+from primusd.admission.machine import DEMAND_TABLE
+from primusd.admission.model import Admission
+from primusd.admission.nodes import NODE_TABLE
 from primusd.errors import PhaseConflictError
-from primusd.job import admission
-from primusd.job import admission_events as ev
-from primusd.job.admission import DEMAND_TABLE
-from primusd.job.admission_model import Admission
-from primusd.job.admission_nodes import NODE_TABLE
 from primusd.job.events import JobAdmitted, Place, TimePassed
-from primusd.job.fitting import unfit_sentence
 from primusd.job.ids import Span
 from primusd.job.machine import At, Ignore
 from primusd.job.phases import DemandPhase, NodePhase

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from primusd.admission.events import MachineWedged
 from primusd.clock import ManualClock
 from primusd.datafeed.events import UnitsListed
 from primusd.datafeed.protocol import Unit
 from primusd.job import events as ev
-from primusd.job.admission_events import MachineWedged
 from primusd.job.spec import Reading, Source, StreamSpec
 from primusd.journal_lag import JournalLag
 from primusd.views.conditions import TYPES

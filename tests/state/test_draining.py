@@ -1,6 +1,6 @@
 """Nodes that are emptied, that went away, or that are left out: who moves, when, at whose cost."""
 
-from primusd.job import admission_events as adm
+from primusd.admission import events as adm
 from primusd.job import events as ev
 from primusd.job.commands import StopAttempt
 from primusd.job.duties import plan_of

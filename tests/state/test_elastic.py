@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from primusd.admission.events import NodeWentAway
 from primusd.job import events as ev
-from primusd.job.admission_events import NodeWentAway
 from primusd.job.spec import JobSpec, Resources
 from tests.state.job_driver import GIB, UID, Cluster, role, spec
 

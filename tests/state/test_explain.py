@@ -12,9 +12,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from primusd.admission.events import MachineWedged, QueueSet
 from primusd.datafeed.events import PauseRequested
 from primusd.job import events as ev
-from primusd.job.admission_events import MachineWedged, QueueSet
 from primusd.job.ids import Span
 from primusd.job.model import StopState
 from primusd.job.outcome import Evidence, decide

@@ -2,8 +2,8 @@
 
 import pytest
 
+from primusd.admission.events import DemandEvicted
 from primusd.job import events as ev
-from primusd.job.admission_events import DemandEvicted
 from primusd.job.phases import AttemptPhase
 from primusd.job.scheduling import start_end_ms
 from primusd.job.spec import Resources

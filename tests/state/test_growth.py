@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
+from primusd.admission.events import RoleDemand
+from primusd.admission.growth import asked_bytes
+from primusd.admission.usage import used_now
 from primusd.job import events as ev
-from primusd.job.admission_events import RoleDemand
-from primusd.job.growth import asked_bytes
 from primusd.job.spec import FailureRule, JobSpec, Resources, Restart
-from primusd.job.usage import used_now
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, spec
 
 GIB = 1 << 30

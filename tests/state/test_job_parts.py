@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from primusd.admission.events import DemandRaised
+from primusd.admission.model import Admission
 from primusd.executor.protocol import Hold, Leave, Start, Stop
 from primusd.job import chunks, invariants
 from primusd.job import events as ev
-from primusd.job.admission_events import DemandRaised
-from primusd.job.admission_model import Admission
 from primusd.job.commands import LaunchAttempt, PublishPeers, ReleaseAttempt, StopAttempt
 from primusd.job.counts import rules_of
 from primusd.job.duties import plan_of

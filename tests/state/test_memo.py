@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from primusd.job.memo import Memo
+from primusd.admission.memo import Memo
 
 
 def test_the_oldest_goes_first_when_it_is_too_much() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission
+from primusd.admission import events as ev
+from primusd.admission.model import Admission
 from primusd.job.events import TimePassed
 from primusd.job.phases import NodePhase
 from tests.state.job_driver import Cluster, budgets, role, spec

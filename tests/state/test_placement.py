@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.job import admission_events as ev
-from primusd.job import scoring
-from primusd.job.admission_model import Admission, Demand
+from primusd.admission import events as ev
+from primusd.admission import scoring
+from primusd.admission.fitting import fit, unfit_sentence
+from primusd.admission.model import Admission, Demand
+from primusd.admission.placement import Asked, contradictions, rules_of
+from primusd.admission.scoring import Host, Load, busy
+from primusd.admission.waits import Survey, why_waits
 from primusd.job.events import Place
-from primusd.job.fitting import fit, unfit_sentence
 from primusd.job.ids import Span
 from primusd.job.phases import DemandPhase
-from primusd.job.placement import Asked, contradictions, rules_of
-from primusd.job.scoring import Host, Load, busy
 from primusd.job.spec import Placement
-from primusd.job.waits import Survey, why_waits
 from tests.state.test_admission import GIB, drive, seen
 
 

@@ -5,12 +5,12 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from primusd.job import admission_events as adm
+from primusd.admission import events as adm
+from primusd.admission.machine import settle
+from primusd.admission.preemption import victims_for
 from primusd.job import events as ev
-from primusd.job.admission import settle
 from primusd.job.model import Job
 from primusd.job.phases import AttemptPhase, Budget, JobPhase
-from primusd.job.preemption import victims_for
 from primusd.job.spec import JobSpec, Resources, Stop
 from tests.state.job_driver import Cluster, ended, role, span, spec
 from tests.state.test_queues import Machine, raised, seen

@@ -5,16 +5,16 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from primusd.job import admission
-from primusd.job import admission_events as ev
+from primusd.admission import events as ev
+from primusd.admission import machine as admission
+from primusd.admission.model import Admission
+from primusd.admission.usage import book_anew, book_of
+from primusd.admission.waits import Survey, Wait, why_waits
 from primusd.job import events as ev_job
-from primusd.job.admission_model import Admission
 from primusd.job.events import JobAdmitted, JobRefused, TimePassed
 from primusd.job.ids import Span
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.phases import DemandPhase
-from primusd.job.usage import book_anew, book_of
-from primusd.job.waits import Survey, Wait, why_waits
 from tests.state.job_driver import Cluster, spec
 
 GIB = 1 << 30

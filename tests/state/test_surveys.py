@@ -7,16 +7,16 @@ from types import FrameType
 
 import pytest
 
-from primusd.job import admission
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission
+from primusd.admission import events as ev
+from primusd.admission import machine as admission
+from primusd.admission.lacking import why_never
+from primusd.admission.model import Admission
+from primusd.admission.turns import Outcome, Round, Turn
+from primusd.admission.usage import waiting_in
+from primusd.admission.waits import Survey, why_waits
 from primusd.job.events import TimePassed
 from primusd.job.ids import Span
-from primusd.job.lacking import why_never
 from primusd.job.machine import At, Ignore
-from primusd.job.turns import Outcome, Round, Turn
-from primusd.job.usage import waiting_in
-from primusd.job.waits import Survey, why_waits
 
 GIB = 1 << 30
 NOW_MS = 1_000_000

@@ -2,8 +2,8 @@
 
 import pytest
 
+from primusd.admission.events import JobForgotten
 from primusd.job import events as ev
-from primusd.job.admission_events import JobForgotten
 from primusd.job.phases import AttemptPhase
 from primusd.job.spec import Reading, Source, StreamSpec
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Admission, Demand, Node
-from primusd.job.fitting import missing, total_of, unfit_sentence
-from primusd.job.memo import Memo
+from primusd.admission.events import RoleDemand
+from primusd.admission.fitting import missing, total_of, unfit_sentence
+from primusd.admission.memo import Memo
+from primusd.admission.model import Admission, Demand, Node
+from primusd.admission.rooms import Amount
+from primusd.admission.usage import NOTHING, amount_of, used_now
 from primusd.job.phases import NodePhase
-from primusd.job.rooms import Amount
-from primusd.job.usage import NOTHING, amount_of, used_now
 
 FIELDS = ("cpu_milli", "memory_bytes", "gpu", "port_count")
 SLOTS_REMEMBERED = 200_000

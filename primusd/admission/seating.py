@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.placement import Rule
-from primusd.job.rooms import Room
+from primusd.admission.events import RoleDemand
+from primusd.admission.placement import Rule
+from primusd.admission.rooms import Room
 
 REPLICAS_SEARCHED_MAX = 64
 ROOMS_SEARCHED_MAX = 32

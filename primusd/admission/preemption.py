@@ -9,11 +9,11 @@ from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.fitting import fit
-from primusd.job.lacking import free_by_node, has_enough, lacking_of, sum_of
-from primusd.job.queues import over_quota, queue_named, used_of
-from primusd.job.usage import book_of, without
+from primusd.admission.fitting import fit
+from primusd.admission.lacking import free_by_node, has_enough, lacking_of, sum_of
+from primusd.admission.model import Admission, Demand
+from primusd.admission.queues import over_quota, queue_named, used_of
+from primusd.admission.usage import book_of, without
 
 LEFT_OUT_TRIES_MAX = 16
 

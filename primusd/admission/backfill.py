@@ -8,11 +8,11 @@ deadline could have let the first in sooner; the promise is kept all the same.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.fitting import fit
-from primusd.job.lacking import free_by_node, has_enough, lacking_of, sum_of
-from primusd.job.queues import over_quota, queue_named, used_of
-from primusd.job.usage import book_of, taken_by, without
+from primusd.admission.fitting import fit
+from primusd.admission.lacking import free_by_node, has_enough, lacking_of, sum_of
+from primusd.admission.model import Admission, Demand
+from primusd.admission.queues import over_quota, queue_named, used_of
+from primusd.admission.usage import book_of, taken_by, without
 
 PROBES_MAX = 8
 """So many ends are looked at beyond the one from which there is enough in all."""

@@ -12,11 +12,11 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.memo import Memo
+from primusd.admission.events import RoleDemand
+from primusd.admission.memo import Memo
+from primusd.admission.model import Admission, Demand
+from primusd.admission.rooms import Amount
 from primusd.job.phases import DemandPhase
-from primusd.job.rooms import Amount
 
 SLOTS_REMEMBERED = 400_000
 BOOKS_REMEMBERED = 4

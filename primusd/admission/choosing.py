@@ -1,14 +1,14 @@
 """What admission decides by itself: the next demand that starts, or who is stopped for one."""
 
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.dependencies import name_of
-from primusd.job.fitting import missing
-from primusd.job.growing import grown
-from primusd.job.preemption import victims_for
-from primusd.job.queues import may_preempt
-from primusd.job.turns import Round, Turn, in_turn, lines_of
-from primusd.job.usage import book_of
+from primusd.admission import events as ev
+from primusd.admission.dependencies import name_of
+from primusd.admission.fitting import missing
+from primusd.admission.growing import grown
+from primusd.admission.model import Admission, Demand
+from primusd.admission.preemption import victims_for
+from primusd.admission.queues import may_preempt
+from primusd.admission.turns import Round, Turn, in_turn, lines_of
+from primusd.admission.usage import book_of
 
 
 def settle(state: Admission, at_ms: int) -> ev.DemandFitted | ev.DemandEvicted | None:

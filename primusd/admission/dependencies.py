@@ -7,8 +7,8 @@ can wait for himself, however long the way round.
 
 from msgspec.structs import replace
 
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission
+from primusd.admission import events as ev
+from primusd.admission.model import Admission
 from primusd.job.events import JobRefused
 from primusd.job.machine import Proposed
 

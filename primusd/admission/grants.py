@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission, Demand, Held
-from primusd.job.dependencies import name_of, refusals
+from primusd.admission import events as ev
+from primusd.admission.dependencies import name_of, refusals
+from primusd.admission.fitting import is_good, missing
+from primusd.admission.model import Admission, Demand, Held
+from primusd.admission.usage import changed_jobs
 from primusd.job.events import (
     JobAdmitted,
     JobEvicted,
@@ -16,11 +18,9 @@ from primusd.job.events import (
     SlotsStranded,
     TimePassed,
 )
-from primusd.job.fitting import is_good, missing
 from primusd.job.ids import Span, spans
 from primusd.job.machine import Proposed
 from primusd.job.phases import DemandPhase, NodePhase
-from primusd.job.usage import changed_jobs
 
 
 def consequences(

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.job import admission
-from primusd.job.admission_events import DemandFitted, RoleDemand
-from primusd.job.admission_model import Admission, Demand
+from primusd.admission import machine as admission
+from primusd.admission.events import DemandFitted, RoleDemand
+from primusd.admission.fitting import fit, indices
+from primusd.admission.model import Admission, Demand
+from primusd.admission.usage import waiting_in
 from primusd.job.events import Place, TimePassed
-from primusd.job.fitting import fit, indices
 from primusd.job.ids import spans
 from primusd.job.machine import At, Ignore
-from primusd.job.usage import waiting_in
 
 ENDS_MAX = 50
 """So many ends are looked ahead: further away nobody can tell."""

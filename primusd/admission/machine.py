@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping, Set
 
 from msgspec.structs import replace
 
+from primusd.admission import choosing, dependencies, grants, nodes, queues, usage
+from primusd.admission import events as ev
+from primusd.admission.backfill import bound_of
+from primusd.admission.fitting import indices, is_satisfied
+from primusd.admission.growth import asked_bytes, has_bytes
+from primusd.admission.memo import Memo
+from primusd.admission.model import Admission, Demand, Held, KeyUse, Quarantined, Tombstone
 from primusd.errors import PhaseConflictError
-from primusd.job import admission_events as ev
-from primusd.job import admission_nodes as nodes
-from primusd.job import choosing, dependencies, grants, queues, usage
-from primusd.job.admission_model import Admission, Demand, Held, KeyUse, Quarantined, Tombstone
-from primusd.job.backfill import bound_of
 from primusd.job.commands import Command, WakeAt
 from primusd.job.events import TimePassed
-from primusd.job.fitting import indices, is_satisfied
-from primusd.job.growth import asked_bytes, has_bytes
 from primusd.job.machine import At, Ignore
-from primusd.job.memo import Memo
 from primusd.job.phases import DemandPhase
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 

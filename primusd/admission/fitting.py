@@ -7,17 +7,17 @@ nobody else holds any (docs/jobspec.md, "What could never fit").
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Admission, Demand, Held, Node
-from primusd.job.admission_nodes import keeps_slots, takes_new
+from primusd.admission.events import RoleDemand
+from primusd.admission.growth import asked_bytes, has_bytes, is_answered, with_memory
+from primusd.admission.model import Admission, Demand, Held, Node
+from primusd.admission.nodes import keeps_slots, takes_new
+from primusd.admission.placement import Asked, Rule, Trouble, has_labels, rules_of, unmeetable
+from primusd.admission.rooms import Amount, Room
+from primusd.admission.seating import Party, seat
+from primusd.admission.usage import NOTHING, amount_of, ports_now, taken_by, used_now
 from primusd.job.events import Place
-from primusd.job.growth import asked_bytes, has_bytes, is_answered, with_memory
 from primusd.job.phases import NodePhase
-from primusd.job.placement import Asked, Rule, Trouble, has_labels, rules_of, unmeetable
-from primusd.job.rooms import Amount, Room
-from primusd.job.seating import Party, seat
 from primusd.job.spec import Placement
-from primusd.job.usage import NOTHING, amount_of, ports_now, taken_by, used_now
 from primusd.units import bytes_words
 
 Key = tuple[str, int]

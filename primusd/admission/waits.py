@@ -1,18 +1,18 @@
-"""Why a demand waits, said by the code that decides it (`job/turns.py`), with its numbers."""
+"""Why a demand waits, said by the code that decides it (`admission/turns.py`), with its numbers."""
 
 from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.backfill import Start
-from primusd.job.lacking import free_by_node, sum_of, why_never
+from primusd.admission.backfill import Start
+from primusd.admission.lacking import free_by_node, sum_of, why_never
+from primusd.admission.model import Admission, Demand
+from primusd.admission.queues import QUOTA_FIELDS, queue_named, used_of
+from primusd.admission.rooms import Amount
+from primusd.admission.shortage import why_no_place
+from primusd.admission.turns import Outcome, Round, Turn, in_turn, lines_of, places_of
+from primusd.admission.usage import OrderKey, book_of
 from primusd.job.phases import NodePhase
-from primusd.job.queues import QUOTA_FIELDS, queue_named, used_of
-from primusd.job.rooms import Amount
-from primusd.job.shortage import why_no_place
-from primusd.job.turns import Outcome, Round, Turn, in_turn, lines_of, places_of
-from primusd.job.usage import OrderKey, book_of
 from primusd.job.wording import duration_words
 from primusd.units import bytes_words
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from primusd.admission import events as ev
+from primusd.admission.memo import Memo
+from primusd.admission.model import Admission, Fault, Node
+from primusd.admission.scoring import Load
 from primusd.errors import NotFoundError, PhaseConflictError
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission, Fault, Node
 from primusd.job.machine import At, Ignore
-from primusd.job.memo import Memo
 from primusd.job.phases import NodePhase
-from primusd.job.scoring import Load
 from primusd.job.tables import ignored_reason, is_refused, parse_table
 
 PORT_WAKE_MS = 1_000

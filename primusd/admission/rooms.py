@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Node
-from primusd.job.placement import Rule, has_labels
-from primusd.job.scoring import Host, busy
+from primusd.admission.events import RoleDemand
+from primusd.admission.model import Node
+from primusd.admission.placement import Rule, has_labels
+from primusd.admission.scoring import Host, busy
 
 
 class Amount(Struct, frozen=True, array_like=True):

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.admission_nodes import takes_new
-from primusd.job.fitting import UNPLACED, missing, placement_rules, rooms_of
-from primusd.job.placement import Rule, has_labels, words_of
-from primusd.job.rooms import Room
-from primusd.job.usage import used_now
+from primusd.admission.events import RoleDemand
+from primusd.admission.fitting import UNPLACED, missing, placement_rules, rooms_of
+from primusd.admission.model import Admission, Demand
+from primusd.admission.nodes import takes_new
+from primusd.admission.placement import Rule, has_labels, words_of
+from primusd.admission.rooms import Room
+from primusd.admission.usage import used_now
 
 
 class Shortage(Struct, frozen=True):

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.job.admission_events import RoleDemand
+from primusd.admission.events import RoleDemand
+from primusd.admission.scoring import Load
 from primusd.job.phases import DemandPhase, NodePhase
-from primusd.job.scoring import Load
 
 
 class Held(Struct, frozen=True, array_like=True):

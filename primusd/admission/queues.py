@@ -1,18 +1,18 @@
 """Queues: their settings, and what their jobs use of what they may use together.
 
-Usage is added up from the slots that demands hold (`job/usage.py`). A slot whose process could not
-be ended is the node's loss, not the queue's.
+Usage is added up from the slots that demands hold (`admission/usage.py`). A slot whose process
+could not be ended is the node's loss, not the queue's.
 """
 
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from primusd.job import admission_events as ev
-from primusd.job.admission_model import Admission, Demand, QueueState
+from primusd.admission import events as ev
+from primusd.admission.model import Admission, Demand, QueueState
+from primusd.admission.rooms import Amount
+from primusd.admission.usage import NOTHING, book_of
 from primusd.job.machine import At, Ignore
-from primusd.job.rooms import Amount
-from primusd.job.usage import NOTHING, book_of
 
 DEFAULT = "default"
 LOWER_PRIORITY = "lowerPriority"

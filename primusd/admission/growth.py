@@ -8,8 +8,8 @@ from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from primusd.job.admission_events import RoleDemand
-from primusd.job.admission_model import Held
+from primusd.admission.events import RoleDemand
+from primusd.admission.model import Held
 
 
 def asked_bytes(want: RoleDemand, index: int) -> int:

@@ -3,7 +3,7 @@
 The order is priority, then age. Who lacks room or quota and is the first to lack it *reserves*: a
 later demand passes only if what stays free beside it would still hold all that the first ones lack,
 on every node that it touches and in its queue, or if it surely ends before the first could start
-(`job/backfill.py`). A demand that could never start reserves nothing.
+(`admission/backfill.py`). A demand that could never start reserves nothing.
 """
 
 import heapq
@@ -12,11 +12,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from primusd.job.admission_model import Admission, Demand
-from primusd.job.backfill import Start, bound_of, earliest_start
-from primusd.job.events import Place
-from primusd.job.fitting import fit, total_of
-from primusd.job.lacking import (
+from primusd.admission.backfill import Start, bound_of, earliest_start
+from primusd.admission.fitting import fit, total_of
+from primusd.admission.lacking import (
     FIELDS,
     free_by_node,
     has_a_node,
@@ -25,10 +23,12 @@ from primusd.job.lacking import (
     sum_of,
     why_never,
 )
-from primusd.job.memo import Memo
-from primusd.job.queues import QUOTA_FIELDS, over_quota, queue_named, used_of
-from primusd.job.rooms import Amount
-from primusd.job.usage import NOTHING, Demands, OrderKey, amount_of, book_of
+from primusd.admission.memo import Memo
+from primusd.admission.model import Admission, Demand
+from primusd.admission.queues import QUOTA_FIELDS, over_quota, queue_named, used_of
+from primusd.admission.rooms import Amount
+from primusd.admission.usage import NOTHING, Demands, OrderKey, amount_of, book_of
+from primusd.job.events import Place
 
 LINES_REMEMBERED = 4
 

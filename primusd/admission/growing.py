@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from primusd.job.admission_events import DemandFitted, RoleDemand
-from primusd.job.admission_model import Admission, Demand
+from primusd.admission.events import DemandFitted, RoleDemand
+from primusd.admission.fitting import fit_spares, spares
+from primusd.admission.model import Admission, Demand
+from primusd.admission.turns import Round
+from primusd.admission.usage import NOTHING, amount_of, book_of
 from primusd.job.events import Place
-from primusd.job.fitting import fit_spares, spares
-from primusd.job.turns import Round
-from primusd.job.usage import NOTHING, amount_of, book_of
 
 Wishes = Sequence[tuple[RoleDemand, int]]
 

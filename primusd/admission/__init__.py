@@ -1,0 +1,1 @@
+"""Who gets slots, ports and a turn: demands, nodes, queues, placement."""
