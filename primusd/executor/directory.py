@@ -52,6 +52,11 @@ class Holder(Struct, frozen=True):
     boot_id: str
 
 
+# Made once in the process that executors are forked from, and not in each of them.
+_decode_placing = msgspec.json.Decoder(Placing).decode
+_decode_holder = msgspec.json.Decoder(Holder).decode
+
+
 class AttemptDirectory:
     """Paths of one attempt."""
 
@@ -73,7 +78,7 @@ class AttemptDirectory:
     def read_placing(self) -> Placing:
         """Return what the node decided; the defaults where no node did."""
         try:
-            return msgspec.json.decode(self.placing.read_bytes(), type=Placing)
+            return _decode_placing(self.placing.read_bytes())
         except FileNotFoundError:
             return Placing()
 
@@ -131,7 +136,7 @@ def is_lock_held(lock: Path) -> bool:
 def read_holder(lock: Path) -> Holder | None:
     """Return who last took the lock; None when it was never taken, or is being taken now."""
     try:
-        return msgspec.json.decode(lock.read_bytes(), type=Holder)
+        return _decode_holder(lock.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
 

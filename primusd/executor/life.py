@@ -22,9 +22,9 @@ from primusd.executor.machine import Executor, StopGoal
 from primusd.executor.preparing import (
     bind_ports,
     host_name,
-    is_ready,
     prepare_folders,
     taken_port,
+    until_ready,
     write_whole,
 )
 from primusd.executor.protocol import (
@@ -39,7 +39,7 @@ from primusd.executor.protocol import (
 )
 from primusd.executor.protocol import Trainer as TrainerFact
 from primusd.executor.reporting import Facts
-from primusd.executor.start_documents import fetch_peers, fetch_variables
+from primusd.executor.start_documents import Newest, fetch_peers, fetch_variables
 from primusd.executor.starter import StartCall, Starter, refusal_line
 from primusd.executor.trainer import Trainer
 from primusd.executor.variables import Account, complete, find_account, own_variables
@@ -48,8 +48,6 @@ from primusd.executor.warnings import Warnings
 log = structlog.get_logger()
 
 USAGE_EVERY_S = 10.0
-LOOK_FIRST_MS = 25
-"""Whether a trainer is ready; then after twice as long, up to what the launch order says."""
 TERMINATION_NOTICE_MS = 30_000
 """What a back end that ends this process with SIGTERM usually leaves."""
 DEV_NULL = "/dev/null"
@@ -82,7 +80,7 @@ class Life:
         self._account = Account()
         self._preempted_at_ms = 0
         self._peers = ""
-        self._rewriting: anyio.CancelScope | None = None
+        self._newest = Newest()
         self._warnings = Warnings(directory.warn)
         self._stop_signalled = False
         self._started_ms = 0
@@ -315,21 +313,16 @@ class Life:
 
     def _refresh_peers(self) -> None:
         start = self.state.start
-        is_new = start is not None and start.peers != self._peers and self.state.trainer is not None
-        if is_new and start is not None and self._tasks is not None:
+        if start is not None and start.peers != self._peers and self.state.trainer is not None:
+            assert self._tasks is not None
             self._peers = start.peers
-            if self._rewriting is not None:
-                # It may wait for a document that is no longer given.
-                self._rewriting.cancel()
-            self._rewriting = anyio.CancelScope()
-            self._tasks.start_soon(self._rewrite_peers, start, self._rewriting)
+            self._tasks.start_soon(self._newest.run, self._rewrite_peers, start)
 
-    async def _rewrite_peers(self, start: Start, scope: anyio.CancelScope) -> None:
-        with scope:
-            peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
-            self._try_to_write(self.directory.peers, peers)
-            if self.feed is not None:
-                self.feed.peers_changed()
+    async def _rewrite_peers(self, start: Start) -> None:
+        peers = await fetch_peers(self.head, self.bootstrap.attempt, start)
+        self._try_to_write(self.directory.peers, peers)
+        if self.feed is not None:
+            self.feed.peers_changed()
 
     def _try_to_write(self, path: Path, data: bytes) -> None:
         """Write a file for the trainer; on a full disk it does without, rather than end of it."""
@@ -344,16 +337,11 @@ class Life:
         assert order is not None
         assert feed is not None
         home = Path(order.workdir or self.directory.replica_work)
-        ports = dict(self.state.ports)
-        delay_ms = LOOK_FIRST_MS
-        while not await is_ready(probe, home, ports, has_said=feed.ready):
-            # A trainer that says so wakes us; at what it does not say we look, at first often.
-            if probe.kind == "sdk":
+        if probe.kind == "sdk":
+            while not feed.ready:
                 await self.woken()
-            else:
-                delay_ms = min(probe.every_ms, delay_ms)
-                await anyio.sleep(delay_ms / 1000)
-                delay_ms *= 2
+        else:
+            await until_ready(probe, home, dict(self.state.ports))
         trainer = self.state.trainer
         if trainer is not None:
             fact = msgspec.structs.replace(trainer, ready=True)

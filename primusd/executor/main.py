@@ -27,6 +27,8 @@ from primusd.executor.talk import talk
 
 log = structlog.get_logger()
 
+_decode_bootstrap = msgspec.json.Decoder(Bootstrap).decode
+
 LOCK_TRIES = 20
 LOCK_RETRY_S = 0.02
 """A node that looks whether the lock is held holds it for a moment itself."""
@@ -69,7 +71,7 @@ def run(bootstrap_path: Path, directory: AttemptDirectory, lock: int) -> int:
         log.exception("exit.allocate_failed")
         return EXIT_DISK
     try:
-        bootstrap = msgspec.json.decode(bootstrap_path.read_bytes(), type=Bootstrap)
+        bootstrap = _decode_bootstrap(bootstrap_path.read_bytes())
     except (OSError, msgspec.DecodeError):
         log.exception("bootstrap.unreadable")
         return EXIT_INTERNAL

@@ -23,6 +23,8 @@ LOOPBACK = "127.0.0.1"
 HTTPS_PORT = 443
 PROBE_TIMEOUT_S = 1.0
 FETCH_AGAIN_S = 1.0
+LOOK_FIRST_MS = 25
+"""Whether a trainer is ready; then after twice as long, up to what the launch order says."""
 
 
 async def prepare_folders(
@@ -136,22 +138,25 @@ async def answers(port: int) -> bool:
     return False
 
 
-async def is_ready(probe: Probe, home: Path, ports: Mapping[str, int], *, has_said: bool) -> bool:
-    """Return whether a trainer is ready.
+async def until_ready(probe: Probe, home: Path, ports: Mapping[str, int]) -> None:
+    """Return once a trainer that does not say so itself is ready.
 
     Args:
-        probe: How that is told.
+        probe: How that is told: a file or a port.
         home: Its working directory.
         ports: Its ports by name.
-        has_said: Whether it said so.
     """
-    match probe.kind:
-        case "file":
-            return (home / probe.value).exists()
-        case "port":
-            return await answers(ports.get(probe.value, 0))
-        case _:
-            return has_said
+    delay_ms = LOOK_FIRST_MS
+    while not await _is_ready(probe, home, ports):
+        delay_ms = min(probe.every_ms, delay_ms)
+        await anyio.sleep(delay_ms / 1000)
+        delay_ms *= 2
+
+
+async def _is_ready(probe: Probe, home: Path, ports: Mapping[str, int]) -> bool:
+    if probe.kind == "file":
+        return (home / probe.value).exists()
+    return await answers(ports.get(probe.value, 0))
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -1,6 +1,6 @@
 """What belongs to a start and is fetched: the peers document, and the variables that hang on it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 import msgspec
@@ -13,6 +13,21 @@ from primusd.job.ids import AttemptId
 log = structlog.get_logger()
 
 FETCH_AGAIN_S = 1.0
+
+
+class Newest:
+    """The work for the newest order; that for one before, which may be in vain, is given up."""
+
+    def __init__(self) -> None:
+        self._scope: anyio.CancelScope | None = None
+
+    async def run(self, work: Callable[[Start], Awaitable[None]], start: Start) -> None:
+        """Do it, unless a newer order comes meanwhile."""
+        if self._scope is not None:
+            self._scope.cancel()
+        self._scope = scope = anyio.CancelScope()
+        with scope:
+            await work(start)
 
 
 async def fetch_peers(head: Callable[[], Head], attempt: AttemptId, start: Start) -> bytes:

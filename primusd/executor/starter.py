@@ -38,6 +38,9 @@ class StartCall(Struct, frozen=True, array_like=True):
     groups: tuple[int, ...] = ()
 
 
+_decode_call = msgspec.msgpack.Decoder(StartCall).decode
+
+
 class Starter:
     """The waiting process, as the executor sees it."""
 
@@ -112,7 +115,7 @@ def _wait_and_become(connection: socket.socket, parent: int) -> None:
     for _, _, data in ancillary:
         descriptors.frombytes(data)
     body = _receive(connection, _LENGTH.unpack(head)[0])
-    call = msgspec.msgpack.decode(body, type=StartCall)
+    call = _decode_call(body)
     try:
         _become(call, tuple(descriptors), keep=connection.fileno(), parent=parent)
     except OSError as error:

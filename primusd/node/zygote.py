@@ -8,12 +8,14 @@ never imported in it, for it starts a thread.
 import array
 import gc
 import os
+import resource  # noqa: F401 what os.wait4 would load in each executor
 import signal
 import socket
 from pathlib import Path
 
 import anyio
 import structlog
+from anyio import open_signal_receiver  # noqa: F401 loaded when it is first named
 
 from primusd.executor import main as executor_main
 from primusd.executor import own_log

@@ -146,6 +146,15 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def forked_by(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def libraries_of(pid: int) -> set[str]:
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if line.endswith(".so")}
+
+
 async def test_a_launch_is_one_fork_of_the_warm_process_and_leaves_no_zombie(
     node: NodeProcess,
 ) -> None:
@@ -156,14 +165,15 @@ async def test_a_launch_is_one_fork_of_the_warm_process_and_leaves_no_zombie(
     (warm,) = {parent_of(pid) for pid in pids}
     assert node.process is not None
     assert parent_of(warm) == node.process.pid
+    assert [libraries_of(pid) - libraries_of(warm) for pid in pids] == [set()] * 3
 
     for attempt in attempts:
         await node.head.kill(attempt)
-        await node.head.until(lambda one=attempt: is_listed(node, one, alive=False))
+    await node.head.until(lambda: all(is_listed(node, one, alive=False) for one in attempts))
     for pid in pids:
         await until_dead(pid)
 
-    assert Path(f"/proc/{warm}/task/{warm}/children").read_text() == ""
+    assert forked_by(warm) == []
 
 
 async def test_killing_ends_executor_and_tree_at_once(node: NodeProcess) -> None:

@@ -1,12 +1,15 @@
 """M040: hearing of new peers costs in proportion to the replicas, not to their square."""
 
+import anyio
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from primusd.api.peers_news import INTERVAL_MS_PER_REPLICA
 from primusd.api.sessions import Session, Sessions, compose
 from primusd.api.start_variables import Documents
 from primusd.executor.protocol import Orders, Start
+from primusd.executor.start_documents import Newest
 from primusd.job.model import Peers
 from primusd.job.spec import JobSpec
 from primusd.records import Event
@@ -165,3 +168,21 @@ def test_a_new_generation_is_told_at_once() -> None:
     assert news.changed(job, later, daemon.now_ms)
     new = Start(peers.generation, peers.digest)
     assert executor.told.told(new, peers, news) == new
+
+
+@pytest.mark.anyio
+async def test_a_fetch_that_may_be_in_vain_is_given_up_for_the_next() -> None:
+    newest, done = Newest(), []
+
+    async def work(start: Start) -> None:
+        if start.peers == "old":
+            await anyio.sleep_forever()
+        done.append(start.peers)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for peers in ("old", "new"):
+                tasks.start_soon(newest.run, work, Start(1, peers))
+                await anyio.lowlevel.checkpoint()
+
+    assert done == ["new"]
