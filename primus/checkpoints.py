@@ -8,16 +8,17 @@ replaced and does not know it yet adds nothing any more. No daemon takes part in
 
 import contextlib
 import json
+import operator
 import os
 import time
 import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 from primus.errors import CheckpointError, SupersededError
-from primus.trainer import say, stopping
+from primus.trainer import say, told_stop
 
 KEEP = 3
 MARKER = "primus.json"
@@ -68,7 +69,7 @@ def _writer() -> _Writer:
 
 @contextlib.contextmanager
 def checkpoint(
-    step: int,
+    step: SupportsIndex,
     *,
     path: str | os.PathLike[str] | None = None,
     keep: int | None = None,
@@ -88,7 +89,7 @@ def checkpoint(
 
     Raises:
         SupersededError: A newer attempt of this replica has taken over.
-        CheckpointError: Step or keep make no sense.
+        CheckpointError: Step or keep make no sense, or there is a pipe or a socket in the folder.
 
     >>> import primus
     >>> with primus.checkpoint(step=100) as folder:
@@ -96,8 +97,7 @@ def checkpoint(
     >>> primus.latest_checkpoint().step
     100
     """
-    if not 0 <= step < STEP_MAX:
-        raise CheckpointError(f"step is {step}, must be 0 or more")
+    step = _whole(step)
     keep = int(os.environ.get("PRIMUS_CHECKPOINT_KEEP", KEEP)) if keep is None else keep
     if keep < 1:
         raise CheckpointError(f"keep is {keep}, must be 1 or more")
@@ -153,6 +153,17 @@ def latest_checkpoint(path: str | os.PathLike[str] | None = None) -> Checkpoint 
     return None
 
 
+def _whole(step: SupportsIndex) -> int:
+    """Return a step as the integer it is; numpy's and torch's are no int."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if not 0 <= number < STEP_MAX:
+        raise CheckpointError(f"step is {step!r}, must be a whole number, 0 or more")
+    return number
+
+
 def _root(path: str | os.PathLike[str] | None) -> Path:
     named = os.fspath(path) if path is not None else os.environ.get("PRIMUS_CHECKPOINT_PATH", "")
     return Path(named or Path(os.environ.get("PRIMUS_WORKDIR", "")) / "checkpoints").absolute()
@@ -189,7 +200,7 @@ def _claim(root: Path, writer: _Writer) -> None:
 
 
 def _check(root: Path, writer: _Writer) -> None:
-    stop = stopping()
+    stop = told_stop()
     if stop is not None and stop.reason == "superseded":
         raise SupersededError("a newer attempt of this replica has taken over")
     try:
@@ -214,6 +225,8 @@ def _synced(folder: Path) -> dict[str, list[object]]:
             path = Path(where, name)
             if path.is_symlink():
                 continue
+            if not path.is_file():
+                raise CheckpointError(f"{path} is no file; only files and folders can be kept")
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             files[str(path.relative_to(folder))] = list(_measured(path))

@@ -110,6 +110,11 @@ def stopping() -> Stop | None:
     True
     """
     stops.expect()
+    return told_stop()
+
+
+def told_stop() -> Stop | None:
+    """Return the same; SIGTERM goes on to end a program that does not ask by itself."""
     told = _told("PRIMUS_STOP_FILE", "graceMs")
     return None if told is None else Stop(*told)
 

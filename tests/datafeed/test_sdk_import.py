@@ -119,6 +119,26 @@ def test_c63_who_asks_for_stops_outlives_their_signal_and_no_other(tmp_path: Pat
     assert done.returncode == -signal.SIGTERM
 
 
+def test_who_never_asks_for_stops_ends_at_their_signal(tmp_path: Path) -> None:
+    """Writing a checkpoint looks for a successor, and is no question of the program's own."""
+    script = (
+        "import signal, primus\n"
+        "with primus.checkpoint(step=1) as folder: (folder / 'm').write_text('m')\n"
+        "primus.latest_checkpoint()\n"
+        "signal.raise_signal(signal.SIGTERM)\n"
+    )
+    path = tmp_path / "stop.json"
+    path.write_text('{"reason": "preempted", "graceMs": 30000}')
+    known = {"PRIMUS_STOP_FILE": str(path), "PRIMUS_CHECKPOINT_PATH": str(tmp_path / "kept")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | known, check=False, cwd=Path.cwd()
+    )
+
+    assert done.returncode == -signal.SIGTERM
+    assert (tmp_path / "kept").is_dir()
+
+
 def test_a_limit_that_is_near_is_told_and_is_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

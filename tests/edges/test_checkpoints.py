@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
+import numpy as np
 import pytest
 
 import primus
@@ -166,12 +167,28 @@ def test_a_marker_that_says_nothing_marks_nothing(text: str) -> None:
     assert newest().step == 10
 
 
-@pytest.mark.parametrize(("step", "keep"), [(-1, 1), (10**12, 1), (1, 0)])
-def test_a_step_or_a_number_that_makes_no_sense_is_refused(step: int, keep: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "keep"), [(-1, 1), (10**12, 1), (1, 0), ("7", 1), (1.5, 1), (None, 1)]
+)
+def test_a_step_or_a_number_that_makes_no_sense_is_refused(step: Any, keep: int) -> None:
     with pytest.raises(CheckpointError), primus.checkpoint(step=step, keep=keep):
         pass
 
     assert not Path("checkpoints").exists()
+
+
+def test_a_step_may_be_a_number_of_numpy() -> None:
+    with primus.checkpoint(step=np.int64(7)):
+        pass
+
+    assert newest().step == 7
+
+
+def test_a_pipe_in_the_folder_is_refused_and_not_waited_for() -> None:
+    with pytest.raises(CheckpointError, match="pipe is no file"), primus.checkpoint(step=1) as path:
+        os.mkfifo(path / "pipe")
+
+    assert (steps(), left_over()) == ([], [])
 
 
 def test_whoever_dies_at_any_moment_leaves_one_that_is_whole() -> None:
