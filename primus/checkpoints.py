@@ -232,6 +232,8 @@ def _synced(folder: Path) -> dict[str, list[object]]:
             files[str(path.relative_to(folder))] = list(_measured(path))
         _sync_folder(Path(where))
         folders.clear()
+    if MARKER in files:
+        raise CheckpointError(f"{MARKER} is the name of the marker; give that file another one")
     return files
 
 

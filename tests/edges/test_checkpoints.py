@@ -191,6 +191,13 @@ def test_a_pipe_in_the_folder_is_refused_and_not_waited_for() -> None:
     assert (steps(), left_over()) == ([], [])
 
 
+def test_a_file_with_the_name_of_the_marker_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"primus\.json"), primus.checkpoint(step=1) as path:
+        (path / "primus.json").write_text("{}")
+
+    assert (steps(), left_over()) == ([], [])
+
+
 def test_whoever_dies_at_any_moment_leaves_one_that_is_whole() -> None:
     write(100, "old")
     seen: set[int] = set()
