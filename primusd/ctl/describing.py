@@ -95,7 +95,9 @@ def _replica_hours(hours: Json) -> str:
     used_ms, limit_ms = count(hours, "usedMs"), count(hours, "limitMs")
     if used_ms is None or limit_ms is None:
         return ""
-    return f"{used_ms / HOUR_MS:.1f} of {limit_ms / HOUR_MS:g} replica hours used"
+    used = used_ms / HOUR_MS
+    shown = f"{used:.1f}" if used >= 1 or not used_ms else f"{used:.2g}"
+    return f"{shown} of {limit_ms / HOUR_MS:g} replica hours used"
 
 
 def _checkpoint(checkpoint: Json) -> str:

@@ -102,7 +102,8 @@ def over(job: Job, at_ms: int) -> ev.VerdictReached | None:
 
 def hour_words(duration_ms: int) -> str:
     """Return replica hours as people read them."""
-    return f"{round(duration_ms / HOUR_MS, 2):g} h"
+    hours = duration_ms / HOUR_MS
+    return f"{hours:.2g} h" if hours < 1 else f"{round(hours, 2):g} h"
 
 
 def settle(job: Job, at_ms: int) -> ev.LimitNeared | None:

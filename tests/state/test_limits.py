@@ -117,6 +117,12 @@ def test_replica_hours_are_those_of_all_trainers_together() -> None:
     cluster.check_replay()
 
 
+def test_hours_are_told_as_far_as_they_differ_from_none() -> None:
+    assert limits.hour_words(7_200) == "0.002 h"
+    assert limits.hour_words(1_800_000) == "0.5 h"
+    assert limits.hour_words(1_440_900_000) == "400.25 h"
+
+
 def test_time_of_earlier_attempts_counts_and_time_between_them_does_not() -> None:
     cluster = running(max_replica_ms=HOUR_MS)
     cluster.wait(40 * MINUTE_MS)
