@@ -8,6 +8,8 @@ from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.output import Printer, local_time, printable, short_duration
 
 _FORMS = ("table", "wide", "json", "yaml")
+TROUBLES = ("DataStarved", "JournalBehind", "Hanging", "ClockSkewed")
+"""Conditions of a job that waits for nothing and may get nowhere all the same."""
 
 
 @click.command("explain", cls=Verb)
@@ -28,6 +30,18 @@ def explain(call: Call, name: str) -> None:
             printer.line(line)
     if not items and not call.is_quiet:
         printer.line(f"{name} waits for nothing, and began no attempt anew")
+    job = call.client.get(job_path(namespace, job_name))
+    for line in trouble_lines(mapping(job, "status")):
+        printer.line(line)
+
+
+def trouble_lines(status: Json) -> list[str]:
+    """Return what holds of a job although no question asks for it."""
+    return [
+        printable(f"{text(one, 'type')}: {text(one, 'message')}")
+        for one in mappings(status, "conditions")
+        if one.get("status") is True and text(one, "type") in TROUBLES
+    ]
 
 
 def explanation_lines(printer: Printer, explanation: Json) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from primusd.ctl.client import Client
+from primusd.ctl.explaining import trouble_lines
 from primusd.ctl.main import VERBS, run
 from primusd.ctl.progress import progress_text
 from primusd.executor.cgroup import find_trees
@@ -385,3 +386,15 @@ def test_a_path_that_cannot_be_read_is_one_clear_sentence_and_exit_2(
     assert (code, stdout, len(stderr.splitlines())) == (2, "", 1)
     assert stderr.startswith("error: ")
     assert not server.world.jobs
+
+
+def test_what_holds_of_a_job_that_runs_is_told_below_the_answers() -> None:
+    status: dict[str, object] = {
+        "conditions": [
+            {"type": "Admitted", "status": True, "message": "all have slots"},
+            {"type": "Hanging", "status": True, "message": "a-0: no progress for 2 s"},
+            {"type": "DataStarved", "status": False},
+        ]
+    }
+
+    assert trouble_lines(status) == ["Hanging: a-0: no progress for 2 s"]
