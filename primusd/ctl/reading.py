@@ -128,10 +128,19 @@ def done_fraction(stream: Json) -> float | None:
 def restarts(status: Json) -> int:
     """Return how many attempts came after the first of each replica."""
     roles = [one for one in mapping(status, "roles").values() if isinstance(one, dict)]
-    return sum(
-        max(0, int(role["attempts"]) - (int(role["replicas"]) - int(role["waiting"])))
-        for role in roles
-    )
+    return sum(max(0, int(role["attempts"]) - _begun(role)) for role in roles)
+
+
+def _begun(role: Json) -> int:
+    """Return how many replicas of a role had an attempt, those that were scaled away included.
+
+    Who waits had none, as a rule; where nobody runs, as in a pause, who waits had.
+    """
+    phases = ("waiting", "delayed", "active", "completed", "failed", "retired")
+    every = sum(int(str(role[phase])) for phase in phases)
+    if role["delayed"] or role["active"]:
+        return every - int(str(role["waiting"]))
+    return min(every, int(str(role["attempts"])))
 
 
 @click.command("get", cls=Verb)

@@ -21,6 +21,7 @@ from primusd.ctl.client import Client
 from primusd.ctl.explaining import trouble_lines
 from primusd.ctl.main import VERBS, run
 from primusd.ctl.progress import progress_text
+from primusd.ctl.reading import restarts
 from primusd.executor.cgroup import find_trees
 from tests.edges.api_server import NAMESPACE, Server, serve
 
@@ -398,3 +399,24 @@ def test_what_holds_of_a_job_that_runs_is_told_below_the_answers() -> None:
     }
 
     assert trouble_lines(status) == ["Hanging: a-0: no progress for 2 s"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"waiting": 3}, 0),
+        ({"waiting": 3, "attempts": 3}, 0),
+        ({"active": 3, "attempts": 6}, 3),
+        ({"active": 3, "retired": 3, "attempts": 9}, 3),
+        ({"active": 3, "waiting": 5, "attempts": 4}, 1),
+        ({"retired": 2, "completed": 1, "attempts": 3}, 0),
+    ],
+    ids=["queued", "suspended", "resumed", "smaller", "elastic", "cancelled"],
+)
+def test_a_restart_is_an_attempt_after_the_first_of_a_replica(
+    counts: dict[str, int], expected: int
+) -> None:
+    phases = ("waiting", "delayed", "active", "completed", "failed", "retired", "attempts")
+    role = dict.fromkeys(phases, 0) | counts
+
+    assert restarts({"roles": {"worker": role}}) == expected
