@@ -13,7 +13,7 @@ from primusd.ctl.client import Json, named_path
 from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.draining import drain_node, shown_phase
 from primusd.ctl.failures import USAGE, CtlError
-from primusd.ctl.output import Printer, short_bytes
+from primusd.ctl.output import Printer, local_time, short_bytes
 
 NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "drain", "exclude", "forgive")
 STRAY_ACTIONS = ("list", "adopt", "stop")
@@ -123,7 +123,9 @@ def _list_nodes(call: Call) -> None:
         if printer.is_wide:
             labels = ",".join(f"{key}={value}" for key, value in mapping(node, "labels").items())
             faults = len(mappings(node, "faults"))
-            until = text(node, "excludedUntil")
+            # That one is over stays in the document, not in the eyes of a person.
+            is_ready = text(node, "phase") == "Ready"
+            until = "" if is_ready else local_time(node.get("excludedUntil"))
             row += [_others(mapping(node, "load")), faults, until, text(node, "version"), labels]
         rows.append(row)
     printer.table([*header, *wide], rows)
