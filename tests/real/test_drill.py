@@ -85,7 +85,7 @@ def test_F21_a_trainer_that_resumes_is_told_from_one_that_starts_over(head: Any)
         (folder / "go").touch()
     assert head.ended("good")["phase"] == "Succeeded"
     refused = head.ctl("drill", "good", "--kill", "worker:0", allowed=(4,))
-    assert "DrillRequested has no place there" in refused.stderr
+    assert "good is Succeeded: it cannot be drilled" in refused.stderr
 
 
 def test_F21_a_pause_and_a_preemption_are_outlived(head: Any) -> None:
