@@ -54,11 +54,19 @@ def moments(
 
 
 def with_moments(before: Job | None, after: Job, event: ev.JobEvent, at: At) -> Job:
-    """Return the job with the record told in its timeline: the newest 200 are kept."""
+    """Return the job with the record told in its timeline: the newest 200 are kept.
+
+    Of the checkpoints of an attempt only the newest is: one a second would push out all else.
+    """
     found = moments(before, after, event, at)
     if not found:
         return after
-    return replace(after, timeline=(*after.timeline, *found)[-TIMELINE_KEPT:])
+    kept = after.timeline
+    if isinstance(event, ev.CheckpointNoted):
+        kept = tuple(
+            one for one in kept if one.reason != found[0].reason or one.subject != found[0].subject
+        )
+    return replace(after, timeline=(*kept, *found)[-TIMELINE_KEPT:])
 
 
 # Requests.

@@ -216,6 +216,22 @@ def test_each_attempt_keeps_its_own_newest_checkpoint_and_the_job_the_one_that_c
     cluster.check_replay()
 
 
+def test_the_timeline_keeps_of_an_attempts_checkpoints_the_newest_only() -> None:
+    cluster = running(replicas=2)
+    first, second = cluster.id("worker-0"), cluster.id("worker-1")
+
+    cluster.say(ev.CheckpointNoted(second, "/c/1", 1))
+    for step in range(1, 300):
+        cluster.say(ev.CheckpointNoted(first, "/c/0", step))
+
+    told = [one for one in cluster.job.timeline if one.reason == "CheckpointNoted"]
+    assert [(one.subject, one.details) for one in told] == [
+        (second.label, {"step": 1}),
+        (first.label, {"step": 299}),
+    ]
+    assert cluster.job.timeline[0].reason == "JobSubmitted"
+
+
 def report(path: str, step: int) -> Report:
     trainer = Trainer(8, 0, ready=True)
     return Report(1, "running", 1, trainer, None, checkpoint=Checkpoint(path, step, ""))
