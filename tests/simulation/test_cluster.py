@@ -56,19 +56,6 @@ def test_C38_every_seed_comes_to_its_end_and_leaves_nothing(
         assert not lacking, f"{len(lacking)} cells are neither refused nor reached: {lacking}"
 
 
-def test_C41_a_replica_that_was_cut_off_comes_back_and_is_told_to_leave() -> None:
-    town = play(
-        Script(
-            1,
-            jobs=(PlannedJob(0, features=("more workers", "replace after")),),
-            deeds=(Deed(2_500, "cut host", 3),),
-            hosts=2,
-        )
-    )
-
-    assert town.jobs["j0"].phase == "Succeeded"
-
-
 @pytest.mark.parametrize("at_ms", range(500, 12_000, 1_000))
 def test_C38_a_forgotten_job_is_gone_for_every_later_head(at_ms: int) -> None:
     script = Script(
