@@ -142,11 +142,13 @@ def read_holder(lock: Path) -> Holder | None:
 
 
 def allocate_exit_record(path: Path) -> None:
-    """Set the exit record's room aside on the disk; what a record already holds is kept."""
+    """Set the exit record's room aside on the disk; what a record already holds is kept.
+
+    Not synced: a host that goes down takes the trainer along, and the record itself is synced.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.posix_fallocate(descriptor, 0, EXIT_RECORD_BYTES)
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
