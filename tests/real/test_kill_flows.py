@@ -1,0 +1,171 @@
+"""C38, C47: a real daemon is killed in the middle of a flow, and the next one takes it up.
+
+`tests/scenarios/test_flow_deaths.py` goes through every position of each flow in virtual time; here
+are real processes, at a few positions in `make test` and at all of them in `make soak`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("dying_primusd.py")))
+SAMPLES = 2
+LIFE_S = 60
+FINAL = ("Succeeded", "Failed", "Cancelled")
+
+
+class Deed(Struct, frozen=True):
+    """What a person does at a phase, and does again until an event tells of it."""
+
+    phase: str
+    words: tuple[str, ...]
+    event: str
+
+
+class Flow(Struct, frozen=True):
+    """A job, what people do with it, and what comes of it."""
+
+    roles: str
+    deeds: tuple[Deed, ...] = ()
+    head: str = ""
+    ends: str = "Succeeded"
+
+
+SLEEPS = 'command: "sleep 600"'
+ENDS_ONCE_RUN_AGAIN = 'command: "test $PRIMUS_ATTEMPT != 1 || exec sleep 600"'
+FINISHED = ("finish", "flow", "--as", "Succeeded", "--reason", "seen")
+FLOWS = {
+    "ordered start": Flow(
+        f"  ps: {{replicas: 2, success: never, {SLEEPS}}}\n"
+        "  worker: {replicas: 2, command: [sleep, '0.5']}",
+        head="schedule: {policy: ordered, step: 1}\n",
+    ),
+    "role restart": Flow(
+        "  worker: {replicas: 2, restart: {unit: role, delay: 100ms}, command: "
+        '"test $PRIMUS_ATTEMPT != 1 || test $PRIMUS_INDEX = 1 && exec sleep 1; '
+        'exit $((2 - PRIMUS_ATTEMPT))"}',
+    ),
+    "scale": Flow(
+        f"  worker: {{replicas: {{min: 1, max: 3}}, {SLEEPS}}}",
+        (
+            Deed("Running", ("scale", "flow", "worker=1"), "RoleScaled"),
+            Deed("Running", FINISHED, "VerdictRequested"),
+        ),
+    ),
+    "suspend and resume": Flow(
+        f"  worker: {{replicas: 2, {ENDS_ONCE_RUN_AGAIN}}}",
+        (
+            Deed("Running", ("suspend", "flow"), "SuspendRequested"),
+            Deed("Suspended", ("resume", "flow"), "ResumeRequested"),
+        ),
+    ),
+    "cancel": Flow(
+        f"  worker: {{replicas: 2, {SLEEPS}}}",
+        (Deed("Running", ("cancel", "flow"), "CancelRequested"),),
+        ends="Cancelled",
+    ),
+}
+
+
+def job_file(flow: Flow) -> str:
+    return f"name: flow\n{flow.head}roles:\n{flow.roles}\n"
+
+
+def live(head: Any, flow: Flow) -> None:
+    """Drive the job to its end, whatever becomes of the daemon."""
+    end = time.monotonic() + LIFE_S
+    while time.monotonic() < end:
+        if head.daemon.poll() is not None:
+            head.start()
+        job = said(head, "get", "flow")
+        if not job:
+            head.ctl("submit", "-", "--key", "once", stdin=job_file(flow), allowed=(0, 1, 4, 5))
+            continue
+        if job["status"]["phase"] in FINAL:
+            return
+        deed = next_deed(head, flow)
+        if deed is not None and job["status"]["phase"] == deed.phase:
+            head.ctl(*deed.words, allowed=(0, 1, 4, 5))
+        time.sleep(0.05)
+    pytest.fail(f"not over within {LIFE_S} s: {job}\n{head.told()}")
+
+
+def said(head: Any, *words: str) -> Any:
+    """Return the document, {} where the daemon is dead or has no such job."""
+    done = head.ctl(*words, "-o", "json", allowed=(0, 1, 3, 5))
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+def next_deed(head: Any, flow: Flow) -> Deed | None:
+    """Return the first deed that no event tells of yet."""
+    reasons = [one["reason"] for one in said(head, "events", "flow").get("items", [])]
+    return next((one for one in flow.deeds if one.event not in reasons), None)
+
+
+def life(make_head: Any, flow: Flow, place: str = "after", revision: int = 0) -> int:
+    """Play the flow with a death there; return the job's last revision.
+
+    What must hold after any life is asserted here: the verdict, no process, no slot, no attempt
+    more than in a life without a death.
+    """
+    with make_head() as head:
+        head.start(program=(*PROGRAM, place, str(revision)), is_awaited=False)
+        head.until(
+            "it listens, or is dead",
+            lambda: head.daemon.poll() is not None or head.socket.exists(),
+        )
+        live(head, flow)
+        if head.daemon.poll() is not None:
+            head.start()
+        job = said(head, "get", "flow")
+        assert job["status"]["phase"] == flow.ends, (place, revision, job, head.told())
+        head.until("every process is gone", lambda: not head.processes("sleep"))
+        nodes = head.document("nodes", "list")["items"]
+        assert [one["used"]["ports"] for one in nodes] == [0], (place, revision)
+        assert head.attempts("flow") == expected_attempts(flow), (place, revision, head.told())
+        return int(job["resourceVersion"])
+
+
+def expected_attempts(flow: Flow) -> dict[str, int]:
+    """Return how often each replica begins when nobody dies."""
+    match next(name for name, one in FLOWS.items() if one is flow):
+        case "ordered start":
+            return {"ps-0": 1, "ps-1": 1, "worker-0": 1, "worker-1": 1}
+        case "role restart" | "suspend and resume":
+            return {"worker-0": 2, "worker-1": 2}
+        case "scale":
+            return {"worker-0": 1, "worker-1": 1, "worker-2": 1}
+        case _:
+            return {"worker-0": 1, "worker-1": 1}
+
+
+def samples(last: int) -> Iterator[tuple[int, str]]:
+    """Yield a few positions of a life, between its first entries and its last."""
+    for number in range(1, SAMPLES + 1):
+        yield 2 + (last - 2) * number // (SAMPLES + 1), "before" if number % 2 else "after"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", FLOWS)
+def test_c38_a_flow_goes_on_where_a_killed_daemon_left_it(name: str, make_head: Any) -> None:
+    flow = FLOWS[name]
+    last = life(make_head, flow)
+    assert last > 10
+    for revision, place in samples(last):
+        life(make_head, flow, place, revision)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("name", FLOWS)
+def test_c38_a_flow_goes_on_from_every_position(name: str, place: str, make_head: Any) -> None:
+    flow = FLOWS[name]
+    for revision in range(2, life(make_head, flow) + 1):
+        life(make_head, flow, place, revision)
