@@ -202,6 +202,11 @@ def _check_moves_on(job: Job) -> None:
         or plan_of(job)
         or any(role.counts[Count.NOT_GONE] for role in job.roles.values())
         or any(role.counts[Count.ACTIVE] for role in job.roles.values())
+        # Made larger, and all who had a slot are done: admission, as each is looked at below.
+        or (
+            job.phase is JobPhase.RUNNING
+            and any(role.counts[Count.WAITING] for role in job.roles.values())
+        )
     )
     assert has_reason, f"10: nothing moves {job.uid} on from {job.phase}"
     if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):

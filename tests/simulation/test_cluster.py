@@ -82,6 +82,21 @@ def test_a_slot_given_up_is_free_again_when_its_host_is_back_whoever_leads_then(
     assert town.world.admission.quarantined == ()
 
 
+def test_who_was_scaled_up_while_the_only_host_is_left_out_waits_for_admission() -> None:
+    script = Script(
+        22802,
+        jobs=(PlannedJob(0), PlannedJob(1, features=("stream",))),
+        deeds=(Deed(1_108, "exclude node", 62_078), Deed(1_316, "scale", 1_813)),
+        hosts=1,
+        weather="windy",
+    )
+
+    town = play(script)
+
+    assert town.world.jobs["j1"].roles["worker"].size == 5
+    assert all(job.is_final for job in town.world.jobs.values())
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked() -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs."""
