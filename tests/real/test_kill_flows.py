@@ -80,6 +80,7 @@ def job_file(flow: Flow) -> str:
 def live(head: Any, flow: Flow) -> None:
     """Drive the job to its end, whatever becomes of the daemon."""
     end = time.monotonic() + LIFE_S
+    job: Any = {}
     while time.monotonic() < end:
         if head.daemon.poll() is not None:
             head.start()
