@@ -21,5 +21,8 @@ class Election(Protocol):
 
 
 def embedded_term(*, last_term: int, wall_ms: int) -> int:
-    """Return the term of an embedded store: a restored copy cannot give out a number twice."""
-    return max(last_term + 1, wall_ms // 1000)
+    """Return the term of an embedded store: a restored copy cannot give out a number twice.
+
+    Milliseconds, not seconds: a copy may be put back within the second in which the last one led.
+    """
+    return max(last_term + 1, wall_ms)

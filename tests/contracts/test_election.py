@@ -14,7 +14,7 @@ from primusd.state.election import embedded_term
 
 @pytest.mark.parametrize(
     ("last_term", "wall_ms", "term"),
-    [(0, 1_700_000_000_999, 1_700_000_000), (1_700_000_000, 5_000, 1_700_000_001), (6, 6_000, 7)],
+    [(0, 1_700_000_000_999, 1_700_000_000_999), (1_700_000_000, 5_000, 1_700_000_001), (6, 6, 7)],
 )
 def test_a_term_is_higher_than_any_before_also_when_the_clock_went_back(
     last_term: int, wall_ms: int, term: int
