@@ -5,9 +5,9 @@ of all is made from the sum before and the demands that are not the same any mor
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -188,22 +188,22 @@ class _Draft:
         self._move(was, now)
         self._add_to_queue(old.queue, was.total, -1)
         self._add_to_queue(new.queue, now.total, 1)
-        self._leave_lists(old)
-        self._enter_lists(new)
+        self._change_lists(old, _remove)
+        self._change_lists(new, insort)
 
     def add(self, demand: Demand) -> None:
         """Count a demand in."""
         taken = taken_by(demand)
         self._move(Taken(), taken)
         self._add_to_queue(demand.queue, taken.total, 1)
-        self._enter_lists(demand)
+        self._change_lists(demand, insort)
 
     def leave_out(self, demand: Demand) -> None:
         """Count a demand out that was counted in."""
         taken = taken_by(demand)
         self._move(taken, Taken())
         self._add_to_queue(demand.queue, taken.total, -1)
-        self._leave_lists(demand)
+        self._change_lists(demand, _remove)
 
     def _move(self, was: Taken, now: Taken) -> None:
         for node in {**was.by_node, **now.by_node}:
@@ -215,31 +215,24 @@ class _Draft:
             if gone != come:
                 self._ports[node] = self._ports.get(node, 0) & ~gone | come
 
-    def _enter_lists(self, demand: Demand) -> None:
-        if demand.phase is DemandPhase.RELEASING:
-            insort(self._releasing, demand.job)
-        elif demand.held:
-            insort(self._losses, _loss_key(demand))
-        if demand.phase is DemandPhase.WAITING:
-            self._is_waiting_changed = True
-            insort(self._waiting, _waiting_key(demand))
-        if could_grow(demand):
-            insort(self._growing, _waiting_key(demand))
-        if demand.held and demand.ends_ms:
-            insort(self._ends, (demand.ends_ms, demand.job))
+    def _change_lists(self, demand: Demand, change: Callable[[list[Any], Any], None]) -> None:
+        """Put a demand into the sorted lists that it belongs in, or take it out of them.
 
-    def _leave_lists(self, demand: Demand) -> None:
+        Args:
+            demand: As it stands in the lists, or will.
+            change: `insort` or `_remove`; each list has keys of a kind of its own.
+        """
         if demand.phase is DemandPhase.RELEASING:
-            _remove(self._releasing, demand.job)
+            change(self._releasing, demand.job)
         elif demand.held:
-            _remove(self._losses, _loss_key(demand))
+            change(self._losses, _loss_key(demand))
         if demand.phase is DemandPhase.WAITING:
             self._is_waiting_changed = True
-            _remove(self._waiting, _waiting_key(demand))
+            change(self._waiting, _waiting_key(demand))
         if could_grow(demand):
-            _remove(self._growing, _waiting_key(demand))
+            change(self._growing, _waiting_key(demand))
         if demand.held and demand.ends_ms:
-            _remove(self._ends, (demand.ends_ms, demand.job))
+            change(self._ends, (demand.ends_ms, demand.job))
 
     def _add_to_queue(self, queue: str, amount: Amount, times: int) -> None:
         self._by_queue[queue] = self._by_queue.get(queue, NOTHING).plus(amount, times)
