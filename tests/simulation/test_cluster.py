@@ -107,3 +107,5 @@ def test_10000_lives_and_more_for_as_long_as_asked() -> None:
         if lives >= SOAK_LIVES and time.monotonic() > end:
             break
         lives += len(play_seed(seed).world.jobs)
+
+    assert lives >= SOAK_LIVES
