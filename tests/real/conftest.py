@@ -147,13 +147,15 @@ class Head:
                 found[int(entry.name)] = line
         return found
 
-    def trainers(self, replica: str) -> list[int]:
-        """Return the processes of a replica's trainer: those with its name in their environment."""
-        mark = f"PRIMUS_REPLICA={replica}".encode()
+    def trainers(self, replica: str, job: str = "") -> list[int]:
+        """Return the processes of a replica's trainer, of one job or any, by their environment."""
+        marks = {f"PRIMUS_REPLICA={replica}".encode()}
+        if job:
+            marks.add(f"PRIMUS_JOB={job}".encode())
         found = []
         for pid in self.processes():
             try:
-                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                if marks <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                     found.append(pid)
             except OSError:
                 continue

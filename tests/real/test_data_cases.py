@@ -254,7 +254,7 @@ def test_C53_trainers_killed_at_random_read_every_row(shared: Any) -> None:
     chance = random.Random(7)
     end = time.monotonic() + 5
     while time.monotonic() < end and shared.phase(name) not in FINAL:
-        victims = shared.trainers(f"worker-{chance.randrange(4)}")
+        victims = shared.trainers(f"worker-{chance.randrange(4)}", name)
         if victims:
             end_one(chance.choice(victims))
 

@@ -39,9 +39,9 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def trainer_of(head: Any) -> int:
-    """Return the leader of worker-0's trainer: its parent is the executor."""
-    pids = head.trainers("worker-0")
+def trainer_of(head: Any, job: str = "") -> int:
+    """Return the leader of worker-0's trainer, of one job or any: its parent is the executor."""
+    pids = head.trainers("worker-0", job)
     return next((pid for pid in pids if parent_of(pid) not in pids), 0)
 
 

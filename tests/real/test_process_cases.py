@@ -60,7 +60,7 @@ def test_C17_a_pause_below_the_limit_changes_nothing(shared: Any) -> None:
     go = shared.folder / "go-c17"
     submit(shared, "c17", f"  worker: {{command: 'until test -e {go}; do sleep 0.05; done'}}")
     shared.until("it runs", lambda: runs(shared, "c17"))
-    paused = [trainer_of(shared), parent_of(trainer_of(shared))]
+    paused = [trainer_of(shared, "c17"), parent_of(trainer_of(shared, "c17"))]
 
     for pid in paused:
         os.kill(pid, signal.SIGSTOP)

@@ -77,11 +77,6 @@ def says(head: Any, name: str, words: str) -> bool:
     return words in head.ctl("logs", name).stdout
 
 
-def running(head: Any, name: str) -> int:
-    found: int = head.document("get", name)["status"]["roles"]["worker"]["running"]
-    return found
-
-
 def test_c63_suspend_restart_and_cancel_reach_the_trainer_with_their_own_reasons(
     shared: Any,
 ) -> None:
@@ -90,7 +85,7 @@ def test_c63_suspend_restart_and_cancel_reach_the_trainer_with_their_own_reasons
 
     shared.ctl("suspend", "reasons", "--wait", "--timeout", "30s")
     assert says(shared, "reasons", "stopped: suspended True")
-    assert trainers(shared, "worker-0") == []
+    assert trainers(shared, "reasons", "worker-0") == []
     shared.ctl("resume", "reasons", "--wait", "--timeout", "30s")
     shared.until("it runs again", lambda: shared.ctl("logs", "reasons").stdout.count("runs") == 2)
 
@@ -105,9 +100,11 @@ def test_c63_suspend_restart_and_cancel_reach_the_trainer_with_their_own_reasons
     assert status["budgets"]["application"]["used"] == 0
 
 
-def trainers(head: Any, replica: str) -> list[int]:
+def trainers(head: Any, name: str, replica: str) -> list[int]:
     return [
-        pid for pid in head.trainers(replica) if "executor" not in head.processes().get(pid, "")
+        pid
+        for pid in head.trainers(replica, name)
+        if "executor" not in head.processes().get(pid, "")
     ]
 
 
@@ -159,7 +156,7 @@ def done(head: Any) -> int:
 def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: Any) -> None:
     role = ", replicas: {min: 1, max: 4}, success: any, budgets: {application: 0}"
     submit(shared, "sizes", READS_ITS_REASON, "schedule: {policy: dynamic}", role)
-    shared.until("four run", lambda: running(shared, "sizes") == 4)
+    shared.until("four run", lambda: shared.ctl("logs", "sizes").stdout.count("runs") == 4)
 
     shared.ctl("scale", "sizes", "worker=2", "--wait", "--timeout", "30s")
     shared.until(
@@ -178,7 +175,7 @@ def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: An
 def test_the_example_goes_on_from_its_checkpoint_after_a_kill(shared: Any) -> None:
     shared.ctl("submit", str(EXAMPLE), "--set", STEPS)
     shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "line"))
-    os.kill(trainer_of(shared), signal.SIGKILL)
+    os.kill(trainer_of(shared, "line"), signal.SIGKILL)
 
     status = shared.ended("line")
 
