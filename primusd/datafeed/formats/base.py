@@ -5,62 +5,20 @@ that *begin* in it, so any cut gives each record to exactly one side. Every bloc
 positions it carries; a block is taken whole or up to a record boundary, never in between.
 """
 
-import errno
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from primusd.datafeed.protocol import Unit
-from primusd.errors import PrimusdError
+from primusd.datafeed.storage.base import HEAD_BYTES, TRANSIENT_ERRNOS, OpenFile, ReadError
+from primusd.datafeed.storage.local import LocalFile, read_error
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     import numpy as np
     import pyarrow as pa
 
-HEAD_BYTES = 64
-TRANSIENT_ERRNOS = frozenset(
-    {errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN}
-    | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ENFILE, errno.EMFILE, errno.ENOMEM}
-)
-
-
-class ReadError(PrimusdError):
-    """A range that cannot be read.
-
-    Attributes:
-        kind: `transient`, `data`, `changed` or `vanished`, as in `BadRange`.
-        lo: Where the bad positions begin; -1 the whole range that was asked for.
-        hi: Where they end; -1 as above.
-        head: The first bytes of the unit.
-    """
-
-    code = "Unreadable"
-
-    def __init__(
-        self, message: str, *, kind: str, lo: int = -1, hi: int = -1, head: bytes = b""
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.lo = lo
-        self.hi = hi
-        self.head = head
-
-
-class OpenFile:
-    """A descriptor that lives as long as somebody holds this object.
-
-    Pieces in a pipe look record boundaries up in their file long after its range was read, so no
-    single place knows when the last one is done.
-    """
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+# What formats need of a storage, by one name.
+__all__ = ["HEAD_BYTES", "TRANSIENT_ERRNOS", "OpenFile", "ReadError", "read_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +149,7 @@ def open_pinned(unit: Unit) -> OpenFile:
     Raises:
         ReadError: It is gone, another one, or cannot be opened.
     """
-    try:
-        file = OpenFile(os.open(unit.location, os.O_RDONLY | os.O_CLOEXEC))
-    except FileNotFoundError:
-        raise ReadError(
-            f"{unit.location} is gone since it was listed (host {os.uname().nodename})",
-            kind="vanished",
-        ) from None
-    except OSError as error:
-        raise read_error(unit, error) from error
-    check_pin(file, unit)
-    return file
+    return LocalFile(unit)
 
 
 def check_pin(file: OpenFile, unit: Unit) -> None:
@@ -210,32 +158,16 @@ def check_pin(file: OpenFile, unit: Unit) -> None:
     Raises:
         ReadError: Its size or its time of change is another.
     """
-    found = os.fstat(file.fd)
-    if found.st_size != unit.byte_count:
-        text = f"it has {found.st_size} bytes and had {unit.byte_count}"
-    elif unit.pin and str(found.st_mtime_ns) != unit.pin:
-        text = "it was written again"
-    else:
-        return
-    raise ReadError(
-        f"{unit.location} changed since it was listed: {text}", kind="changed", head=head_of(file)
-    )
+    del unit  # An opened file knows what it was.
+    file.check()
 
 
 def head_of(file: OpenFile) -> bytes:
     """Return the first bytes of a file, none when they cannot be read."""
     try:
-        return os.pread(file.fd, HEAD_BYTES, 0)
-    except OSError:
+        return file.pread(0, HEAD_BYTES)
+    except ReadError:
         return b""
-
-
-def read_error(unit: Unit, error: OSError, *, head: bytes = b"") -> ReadError:
-    """Return what an OSError of a read means for the range."""
-    kind = "transient" if error.errno in TRANSIENT_ERRNOS else "data"
-    return ReadError(
-        f"{unit.location} cannot be read: {error.strerror or error}", kind=kind, head=head
-    )
 
 
 TEXT_SUFFIXES = (".txt", ".text", ".log")

@@ -1,0 +1,1 @@
+"""Storages: where the files of a stream lie, and how their bytes are read."""
