@@ -48,7 +48,9 @@ demo: setup
 test: PARTS := format lint types layers
 test: TESTS := -n $(WORKERS) --dist worksteal
 # Those that train with torch, TensorFlow and JAX want their environments, once: a minute, and 6 GB.
-test: BEFORE := $(BIN)/python tests/environments/build.py > $(VENV)/.environments 2>&1 &
+# Those that talk to real services want their jars, once: half a minute, 110 MB.
+test: BEFORE := $(BIN)/python -m tests.services.build > $(VENV)/.services 2>&1 & \
+  $(BIN)/python tests/environments/build.py > $(VENV)/.environments 2>&1 &
 check: PARTS := format lint types layers
 check: TESTS := -n $(WORKERS) --dist worksteal --ignore tests/real
 fast: PARTS := lint

@@ -66,7 +66,7 @@ def find_python(name: str, *, wait_s: float = 0.0) -> str:
     place = folder(name)
     end = time.monotonic() + wait_s
     while not (place / ".ok").exists():
-        if time.monotonic() >= end or not _is_being_built(place):
+        if time.monotonic() >= end or not is_being_built(place):
             return ""
         time.sleep(0.2)
     return str(place / "bin" / "python")
@@ -105,7 +105,8 @@ def _uv_pip(verb: str, *words: str | Path, told: str = "") -> None:
 
 
 @contextmanager
-def _lock(place: Path) -> Iterator[TextIO]:
+def holding(place: Path) -> Iterator[TextIO]:
+    """Hold the lock of a build; closing what is given lets it go."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with _lock_of(place).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -116,7 +117,8 @@ def _lock_of(place: Path) -> Path:
     return place.with_suffix(".lock")
 
 
-def _is_being_built(place: Path) -> bool:
+def is_being_built(place: Path) -> bool:
+    """Return whether somebody holds the lock of a build."""
     try:
         with _lock_of(place).open("r") as held:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -135,7 +137,7 @@ def main() -> None:
         return
     with ExitStack() as held:
         # All from the first moment: who waits for the last is to know that it comes.
-        locks = {name: held.enter_context(_lock(folder(name))) for name in NEEDS}
+        locks = {name: held.enter_context(holding(folder(name))) for name in NEEDS}
         for name, lock_of_it in locks.items():
             begin = time.monotonic()
             build(name)

@@ -1,0 +1,134 @@
+"""Fetches the jars of real services that tests talk to, outside the clone.
+
+    python -m tests.services.build             # all of them; `make test` does so by itself
+    python -m tests.services.build --lock      # the hashes anew, after a pom here changed
+
+A service is a pom beside this file, `hdfs.xml`, and the hashes of every jar it brings,
+`hdfs.sha256`. Its jars lie in `~/.cache/primusd-tests/<digest of both>/<name>`, complete once `.ok`
+is in it. Whoever fetches holds the lock beside it, so that tests can wait for a fetch under way.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.environments.build import cache, holding, is_being_built
+
+HERE = Path(__file__).parent
+NAMES = tuple(sorted(one.stem for one in HERE.glob("*.xml")))
+FETCH_WITHIN_S = 600
+
+
+def need_jars(name: str) -> Path:
+    """Return the folder with a service's jars, after waiting for a fetch under way.
+
+    Missing jars, or no Java, fail the test in CI, and are a reason to skip it elsewhere.
+    """
+    place = folder(name)
+    end = time.monotonic() + FETCH_WITHIN_S
+    while not (place / ".ok").exists() and is_being_built(place) and time.monotonic() < end:
+        time.sleep(0.2)
+    missing = ""
+    if not (place / ".ok").exists():
+        missing = f"no jars of {name} in {place}: run python -m tests.services.build"
+    elif not shutil.which("java"):
+        missing = f"{name} needs Java: apt-get install default-jre-headless"
+    if missing and os.environ.get("CI"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    return place
+
+
+def folder(name: str) -> Path:
+    """Return where a service's jars are or will be; other hashes are another place."""
+    told = _pom(name).read_bytes() + _hashes(name).read_bytes()
+    return cache() / hashlib.sha256(told).hexdigest()[:16] / name
+
+
+def fetch(name: str) -> None:
+    """Fetch the jars of a service, unless they are there; whoever calls holds its lock."""
+    place = folder(name)
+    if (place / ".ok").exists():
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    _copy_jars(name, place)
+    wanted, found = _hashes(name).read_text(), _told(place)
+    if wanted != found:
+        raise SystemExit(f"the jars of {name} are not those that were pinned:\n{found}")
+    (place / ".ok").touch()
+
+
+def _copy_jars(name: str, place: Path) -> None:
+    _need_maven()
+    command = [
+        "mvn",
+        "-B",
+        "-q",
+        "-Dstyle.color=never",
+        "-f",
+        str(_pom(name)),
+        "dependency:copy-dependencies",
+    ]
+    flags = ["-DincludeScope=runtime", f"-DoutputDirectory={place}"]
+    subprocess.run([*command, *flags], stdin=subprocess.DEVNULL, check=True)
+
+
+def _need_maven() -> None:
+    packages = ["maven", "default-jre-headless"]
+    if shutil.which("mvn") and shutil.which("java"):
+        return
+    if os.geteuid() or not shutil.which("apt-get"):
+        raise SystemExit(f"no Maven here: apt-get install {' '.join(packages)}")
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    if subprocess.run(install, check=False).returncode:
+        subprocess.run(["apt-get", "update", "-q"], check=True)
+        subprocess.run(install, check=True)
+
+
+def _told(place: Path) -> str:
+    """Return what `sha256sum *.jar` prints."""
+    lines = []
+    for jar in sorted(place.glob("*.jar")):
+        with jar.open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {jar.name}\n")
+    return "".join(lines)
+
+
+def _pom(name: str) -> Path:
+    return HERE / f"{name}.xml"
+
+
+def _hashes(name: str) -> Path:
+    return HERE / f"{name}.sha256"
+
+
+def main() -> None:
+    """Do what the command line says."""
+    if "--lock" in sys.argv:
+        for name in NAMES:
+            place = cache() / "lock" / name
+            shutil.rmtree(place, ignore_errors=True)
+            _copy_jars(name, place)
+            _hashes(name).write_text(_told(place))
+        return
+    with ExitStack() as held:
+        # All from the first moment: who waits for the last is to know that it comes.
+        locks = {name: held.enter_context(holding(folder(name))) for name in NAMES}
+        for name, lock_of_it in locks.items():
+            begin = time.monotonic()
+            fetch(name)
+            lock_of_it.close()
+            sys.stdout.write(f"{name} {time.monotonic() - begin:.0f} s\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
