@@ -164,11 +164,63 @@ class RoleSpec(Struct, frozen=True):
     """The file gives a minimum: where no gang does it, none starts before so many are there."""
 
 
-class Source(Struct, frozen=True):
-    """Where rows come from; this build reads files only."""
+class KafkaSecurity(Struct, frozen=True):
+    """How a cluster is spoken to. What is secret stays in files, on every host that reads."""
 
-    files: str
-    """A path, a folder or a glob; relative paths were made absolute by the client."""
+    protocol: str = "PLAINTEXT"
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
+    mechanism: str = ""
+    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; "" without SASL."""
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    """PEM; "" the authorities that the host trusts."""
+    cert_file: str = ""
+    """PEM, of the client; "" it shows none."""
+    key_file: str = ""
+
+
+class Offsets(Struct, frozen=True):
+    """Where partitions begin or end to be read."""
+
+    kind: str
+    """`earliest`, `latest`, `committed`, `offset` or `time` to start; `never`, `end`, `offset` or
+    `time` to end.
+    """
+    at_ms: int = 0
+    """Of `time`: the first record of this time or later."""
+    offset: int = -1
+    """Of `offset`: in every partition that `offsets` does not name; -1: those are not read."""
+    offsets: Mapping[int, int] = {}
+    """By partition."""
+
+
+class KafkaSource(Struct, frozen=True):
+    """Topics of one cluster."""
+
+    bootstrap: tuple[str, ...]
+    """`host:port`."""
+    topics: tuple[str, ...]
+    start: Offsets = Offsets("earliest")
+    until: Offsets = Offsets("never")
+    group: str = ""
+    """Whose committed offsets are a start, and to which acknowledged ones are mirrored."""
+    is_mirrored: bool = True
+    isolation: str = "committed"
+    """`committed` or `uncommitted`: whether records of transactions that are open or were given
+    up are left out.
+    """
+    security: KafkaSecurity = KafkaSecurity()
+
+
+class Source(Struct, frozen=True):
+    """Where rows come from."""
+
+    files: str = ""
+    """A path, a folder or a glob; relative paths were made absolute by the client. "" none."""
+    kafka: KafkaSource | None = None
+    weight: int = 1
+    """Share of the rows where sources are mixed; rank with `priority`."""
 
 
 class Split(Struct, frozen=True):
@@ -178,13 +230,50 @@ class Split(Struct, frozen=True):
     byte_count: int = 0
 
 
+class Shuffle(Struct, frozen=True):
+    """How rows are permuted: computed from the seed, never stored."""
+
+    seed: int = 0
+    blocks: int = 8
+    """Blocks whose rows are mixed at once."""
+    block_rows: int = 65_536
+
+
+class Sample(Struct, frozen=True):
+    """Which rows are taken: those whose hash is low."""
+
+    per_million: int
+    seed: int = 0
+
+
+MEMORY_BYTES = 64 << 20
+"""What a reader of a stream may take, where its job file says nothing."""
+
+
+class Decoding(Struct, frozen=True):
+    """How the bytes of files become rows."""
+
+    options: Mapping[str, str] = {}
+    """Of the format, as `jobfile/decoding.py` reads them."""
+    types: Mapping[str, str] = {}
+    """Arrow types by column, in place of those that files have."""
+    filter: tuple[str, ...] = ()
+    """Conditions that all have to hold (`job/conditions.py`)."""
+    on_schema: str = "fail"
+    """`fail`, `null` or `skip`: files whose columns are others."""
+    on_empty: str = "skip"
+    """`skip` or `fail`: files without a row."""
+    memory_bytes: int = MEMORY_BYTES
+    """What one reader may take."""
+
+
 class StreamSpec(Struct, frozen=True):
     """A named, ordered set of sources."""
 
     name: str
     sources: tuple[Source, ...]
     format: str = ""
-    """`text` or `parquet`; "" told from the file name."""
+    """One of `job/formats.py`; "" told by each file."""
     columns: tuple[str, ...] = ()
     """Empty: all."""
     split: Split = Split()
@@ -198,6 +287,20 @@ class StreamSpec(Struct, frozen=True):
     """Most rows that may be left out before the stream fails; with `deadLetter` -1 is no bound."""
     window_ms: int = 10_000
     order: str = "any"
+    """`any`, `unit` or `strict`."""
+    shuffle: Shuffle | None = None
+    """None: as listed."""
+    mixing: str = "inOrder"
+    """`inOrder`, `roundRobin`, `weighted` or `priority`."""
+    lanes: int = 8
+    """Of order `strict`."""
+    sample: Sample | None = None
+    """None: all rows."""
+    tail: str = "uneven"
+    """`uneven`, `drop` or `pad`."""
+    out_of_range: str = "fail"
+    """`fail` or `earliest`: offsets that are gone before they were read are counted as lost."""
+    decoding: Decoding = Decoding()
 
 
 class Checkpoints(Struct, frozen=True):
@@ -277,6 +380,23 @@ def streams_of(spec: JobSpec) -> Mapping[str, tuple[str, ...]]:
         for name, roles in readers.items()
         if roles or "@" in name or name not in own
     }
+
+
+def has_files(spec: StreamSpec) -> bool:
+    """Return whether a stream has a source that is listed."""
+    return any(source.kafka is None for source in spec.sources)
+
+
+def follows_topics(spec: StreamSpec) -> bool:
+    """Return whether a stream has a source that is followed."""
+    return any(source.kafka is not None for source in spec.sources)
+
+
+def is_endless(spec: StreamSpec) -> bool:
+    """Return whether a stream never ends by itself; it takes no part in the verdict."""
+    return any(
+        source.kafka is not None and source.kafka.until.kind == "never" for source in spec.sources
+    )
 
 
 def budgets_of(spec: JobSpec, role: str) -> Budgets:

@@ -6,9 +6,7 @@ from msgspec import Struct
 
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, is_list, is_mapping
-from primusd.jobfile.streams import FORMATS, FORMATS_LATER, is_url
-
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
+from primusd.jobfile.streams import is_url
 
 
 class NotYet(Struct, frozen=True):
@@ -43,10 +41,6 @@ def _has_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
-def _ends(endings: tuple[str, ...]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and value.lower().endswith(endings)
-
-
 TABLE: tuple[NotYet, ...] = (
     NotYet(
         "data.*.badFraction", "", "this build counts bad rows (badRows), no fraction yet", _always
@@ -57,21 +51,7 @@ TABLE: tuple[NotYet, ...] = (
         "this build delivers atLeastOnce only",
         _one_of("exactlyOnce", "atMostOnce"),
     ),
-    NotYet(
-        "data.*.format",
-        ", ".join(FORMATS_LATER),
-        f"this build reads {' and '.join(FORMATS)} only; text gives lines as they are",
-        _one_of(*FORMATS_LATER),
-    ),
-    NotYet("data.*.mixing", "", "this build reads sources one after the other only", _always),
-    NotYet(
-        "data.*.order",
-        "unit, strict",
-        "this build promises no order of rows yet",
-        _one_of("unit", "strict"),
-    ),
     NotYet("data.*.outOfRange", "", "this build reads no Kafka yet", _always),
-    NotYet("data.*.shuffle", "", "this build does not shuffle rows yet", _always),
     NotYet(
         "data.*.sources.*.files",
         "a URL (hdfs:, s3:, https:, …)",
@@ -84,12 +64,6 @@ TABLE: tuple[NotYet, ...] = (
         "this build does not expand folders by time yet",
         _has_template,
     ),
-    NotYet(
-        "data.*.sources.*.files",
-        ", ".join(_PACKED),
-        "this build reads no compressed text yet",
-        _ends(_PACKED),
-    ),
     NotYet("data.*.sources.*.from", "", "this build has no time ranges yet", _always),
     NotYet("data.*.sources.*.kafka", "", "this build reads no Kafka yet", _always),
     NotYet("data.*.sources.*.marker", "", "this build does not wait for marker files yet", _always),
@@ -100,9 +74,6 @@ TABLE: tuple[NotYet, ...] = (
         _other_than("fail"),
     ),
     NotYet("data.*.sources.*.to", "", "this build has no time ranges yet", _always),
-    NotYet(
-        "data.*.sources.*.weight", "", "this build reads sources one after the other only", _always
-    ),
     NotYet("data.*.sources.*.zone", "", "this build has no time ranges yet", _always),
     NotYet(
         "data.*.until",

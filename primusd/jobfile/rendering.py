@@ -17,6 +17,7 @@ from primusd.job.spec import (
 )
 from primusd.jobfile.failures import render_failures
 from primusd.jobfile.limits import render_limits
+from primusd.jobfile.ordering import render_order
 from primusd.jobfile.placements import rendered as rendered_placement
 from primusd.jobfile.queueing import render_queueing
 from primusd.jobfile.yamlwriting import write_yaml
@@ -153,13 +154,16 @@ def _budgets(budgets: Budgets) -> Mapping[str, object]:
 
 def _stream(stream: StreamSpec) -> dict[str, object]:
     return {
-        "sources": [{"files": source.files} for source in stream.sources],
+        "sources": [
+            {"files": source.files} | ({"weight": source.weight} if source.weight != 1 else {})
+            for source in stream.sources
+        ],
         "format": stream.format,
         **({"columns": list(stream.columns)} if stream.columns else {}),
         **_split(stream.split),
         "epochs": stream.epochs,
         "delivery": stream.delivery,
-        "order": stream.order,
+        **render_order(stream),
         "leftover": stream.leftover,
         "onBad": stream.on_bad,
         "badRows": "any" if stream.bad_rows < 0 else stream.bad_rows,

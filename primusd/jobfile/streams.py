@@ -4,34 +4,28 @@ import posixpath
 import re
 
 from primusd.job.spec import Source, Split, StreamSpec
+from primusd.jobfile.decoding import DECODING_FIELDS, is_cut_by_bytes, read_decoding
 from primusd.jobfile.document import Path
 from primusd.jobfile.names import check_label
-from primusd.jobfile.section import Findings, Section, is_list
+from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
+from primusd.jobfile.section import Findings, Section, is_list, is_mapping
 
 STREAM_FIELDS = (
     "sources",
-    "format",
-    "columns",
     "split",
     "epochs",
-    "shuffle",
     "delivery",
     "until",
-    "order",
     "leftover",
     "onBad",
     "badRows",
     "badFraction",
     "window",
     "outOfRange",
-    "mixing",
+    *DECODING_FIELDS,
+    *ORDER_FIELDS,
 )
 SOURCE_FIELDS = ("files", "kafka", "from", "to", "zone", "marker", "missing", "weight")
-FORMATS = ("text", "parquet")
-# Known words whose time has not come; see notyet.py.
-FORMATS_LATER = ("raw", "records", "tfrecord", "arrow", "jsonl", "csv")
-# Every other ending leaves the format to be said.
-FORMAT_OF_ENDING = {".txt": "text", ".log": "text", ".text": "text", ".parquet": "parquet"}
 SOURCES_MAX = 10_000
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/", re.ASCII)
 
@@ -56,7 +50,7 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
     sources = _sources(section, base_dir)
     on_bad = section.choice("onBad", ("fail", "skipRecord", "deadLetter"), "fail")
     form = _format(section, sources)
-    return StreamSpec(
+    stream = StreamSpec(
         name=name,
         sources=sources,
         format=form,
@@ -70,8 +64,10 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
         on_bad=on_bad,
         bad_rows=_bad_rows(section, on_bad),
         window_ms=section.duration_ms("window", 10_000, zero=False),
-        order=section.choice("order", ("any", "unit", "strict"), "any"),
     )
+    written = section.raw("sources")
+    has_weights = is_list(written) and any(is_mapping(one) and "weight" in one for one in written)
+    return read_order(section, stream, has_weights=has_weights)
 
 
 def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
@@ -87,7 +83,7 @@ def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
     for index, one in enumerate(value):
         source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
         if source.has("files"):
-            found.append(Source(_files(source, base_dir)))
+            found.append(Source(_files(source, base_dir), weight=read_weight(source)))
         elif source.is_mapping and not source.has("kafka"):
             section.findings.add(source.path, hint="files is missing: a path, a folder or a glob")
     return tuple(found)
@@ -114,38 +110,6 @@ def _files(source: Section, base_dir: str) -> str:
     # A folder keeps its slash: it says that a folder is meant.
     slash = "/" if path.endswith("/") and path.strip("/") else ""
     return "/" + posixpath.normpath(path).lstrip("/") + slash
-
-
-def _format(section: Section, sources: tuple[Source, ...]) -> str:
-    """Return the format that was said, else the one that all file names tell."""
-    if section.has("format"):
-        return section.choice("format", (*FORMATS, *FORMATS_LATER), "text")
-    told = {_told(source.files) for source in sources if source.files}
-    if len(told) == 1 and "" not in told:
-        return told.pop()
-    if len(told) > 1 and "" not in told:
-        section.findings.add(
-            section.path, hint="its sources differ in format; put them into two streams"
-        )
-    elif told:
-        section.findings.add(
-            section.path,
-            allowed=FORMATS,
-            hint="format is missing: it cannot be told from the file names",
-        )
-    return "text"
-
-
-def _told(files: str) -> str:
-    name = files.rpartition("/")[2].lower()
-    return next((form for end, form in FORMAT_OF_ENDING.items() if name.endswith(end)), "")
-
-
-def _columns(section: Section, form: str) -> tuple[str, ...]:
-    columns = section.texts("columns")
-    if columns and form == "text":
-        section.wrong("columns", "columns of Parquet", "lines of text have none")
-    return columns
 
 
 def _split(section: Section, form: str) -> Split:
