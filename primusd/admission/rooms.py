@@ -62,7 +62,10 @@ class Room:
         for port, until_ms in node.resting_ports.items():
             if until_ms > at_ms:
                 ports |= 1 << port
-        self._ports = ports
+        allotted = (1 << node.last_port + 1) - (1 << node.first_port)
+        self._free_ports = allotted & ~ports
+        self._rows: dict[int, int] = {}
+        """Number of ports to the first ports of all free rows of so many, as bits."""
         self._next_port = node.first_port
         self._count = used.replicas
         self._unstated = used.unstated
@@ -149,14 +152,10 @@ class Room:
         """Return the first of `count` consecutive free ports; 0: none is asked for, None: none."""
         if count == 0:
             return 0
-        row = (1 << count) - 1
-        first = self._next_port
-        while first + count - 1 <= self._node.last_port:
-            clash = (self._ports >> first) & row
-            if not clash:
-                return first
-            first += clash.bit_length()
-        return None
+        if count not in self._rows:
+            self._rows[count] = _rows(self._free_ports, count)
+        left = self._rows[count] >> self._next_port
+        return self._next_port + (left & -left).bit_length() - 1 if left else None
 
     def take_ports(self, count: int) -> int:
         """Take the ports that `next_ports` tells."""
@@ -165,3 +164,13 @@ class Room:
         if count:
             self._next_port = first + count
         return first
+
+
+def _rows(free: int, count: int) -> int:
+    """Return where `count` bits in a row are set: the lowest of each such row, as bits."""
+    rows, length = free, 1
+    while length < count:
+        step = min(length, count - length)
+        rows &= rows >> step
+        length += step
+    return rows

@@ -13,6 +13,7 @@ from primusd.admission import scoring
 from primusd.admission.fitting import fit, unfit_sentence
 from primusd.admission.model import Admission, Demand
 from primusd.admission.placement import Asked, contradictions, rules_of
+from primusd.admission.rooms import Amount, Room
 from primusd.admission.scoring import Host, Load, busy
 from primusd.admission.waits import Survey, why_waits
 from primusd.job.events import Place
@@ -415,3 +416,24 @@ def test_what_moves_off_a_node_says_that_it_waits_for_another() -> None:
 
     assert reason == "WaitingForPlacement"
     assert message.startswith("1 of worker needs a place to move to: 2 nodes, 1 ready")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_a_row_of_ports_is_the_first_that_is_free_from_where_the_last_one_ended(count: int) -> None:
+    taken = {2, 3, 7, 11, 12, 13, 20, 21, 30, 38}
+    bits = sum(1 << 20_000 + one for one in taken)
+    state, _ = drive(Admission(), seen("n1", ports=40))
+    room = Room(state.nodes["n1"], Amount(), bits, {}, at_ms=0)
+
+    found = []
+    while room.next_ports(count) is not None:
+        found.append(room.take_ports(count) - 20_000)
+
+    expected, first = [], 0
+    while first + count <= 40:
+        if taken & set(range(first, first + count)):
+            first += 1
+        else:
+            expected.append(first)
+            first += count
+    assert found == expected
