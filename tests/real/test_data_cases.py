@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import signal
 import sys
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.real.conftest import FINAL, making
+from tests.real.conftest import FINAL, making, with_kill
 
 TRAINER = """
 import os, primus, time
@@ -247,8 +246,8 @@ def test_C53_trainers_killed_at_random_read_every_row(shared: Any) -> None:
         folder,
         ", split: {rows: 64}",
         workers=4,
-        rows=32,
-        pause=0.05,
+        rows=16,
+        pause=0.1,
         rest="budgets: {application: 1000, infrastructure: 1000}",
     )
     chance = random.Random(7)
@@ -256,7 +255,7 @@ def test_C53_trainers_killed_at_random_read_every_row(shared: Any) -> None:
     while time.monotonic() < end and shared.phase(name) not in FINAL:
         victims = shared.trainers(f"worker-{chance.randrange(4)}", name)
         if victims:
-            end_one(chance.choice(victims))
+            with_kill(chance.choice(victims))
 
     status = shared.ended(name)
 
@@ -267,11 +266,3 @@ def test_C53_trainers_killed_at_random_read_every_row(shared: Any) -> None:
     assert found["done"] == found["listed"] == 2000
     assert len(seen) - 2000 <= found["repeatedMax"]
     assert sum(shared.attempts(name).values()) > 4
-
-
-def end_one(pid: int) -> None:
-    """Kill a process that may be gone already."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -35,14 +35,17 @@ def taken(head: Any) -> list[str]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the process that started another."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    """Return the process that started another, 0 where that one is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def trainer_of(head: Any, job: str = "") -> int:
     """Return the leader of worker-0's trainer, of one job or any: its parent is the executor."""
     pids = head.trainers("worker-0", job)
-    return next((pid for pid in pids if parent_of(pid) not in pids), 0)
+    return next((pid for pid in pids if parent_of(pid) not in (*pids, 0)), 0)
 
 
 def node_of(head: Any) -> int:

@@ -190,11 +190,13 @@ import os
 import time
 import primus
 
-primus.report(step=1)
+step = 1
+primus.report(step=step)
 while not os.path.exists(os.environ["GO"]):
     time.sleep(0.05)
-primus.report(step=2)
 while not os.path.exists(os.environ["GO"] + "2"):
+    step += 1
+    primus.report(step=step)
     time.sleep(0.05)
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.environments.build import find_python, folder
+from tests.real.conftest import with_kill
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUILD_WITHIN_S = 600
@@ -92,7 +93,7 @@ def test_C14_torch_forms_its_cluster_again_after_one_worker_died(head: Any) -> N
     )
 
     for pid in head.trainers("worker-1"):
-        os.kill(pid, 9)
+        with_kill(pid)
     succeed(head, name)
 
     assert head.attempts(name) == {"worker-0": 2, "worker-1": 2}
@@ -131,7 +132,7 @@ def test_A14_C14_a_lost_worker_comes_back_alone_and_the_job_is_done_when_its_chi
     )
 
     for pid in head.trainers("worker-1"):
-        os.kill(pid, 9)
+        with_kill(pid)
     succeed(head, name)
 
     assert head.attempts(name) == {"chief-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 2}

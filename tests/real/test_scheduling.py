@@ -126,7 +126,10 @@ def test_M039_a_role_grows_and_shrinks_while_it_runs(shared: Any) -> None:
     assert shared.phase("scaled") == "Running", "an exit with 1 after our stop is no failure (C18)"
     shared.ctl("scale", "scaled", "worker=3")
     shared.until("three run", lambda: running(shared, "scaled") == 4)
-    assert "2 of 3" in shared.ctl("logs", "scaled", "--role", "worker").stdout
+    shared.until(
+        "the newest knows how many there are",
+        lambda: "2 of 3" in shared.ctl("logs", "scaled", "--role", "worker").stdout,
+    )
     shared.ctl("cancel", "scaled")
     shared.ended("scaled")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.real.second_node import Second, cordon_first, placed, started, submit, worker
+from tests.real.test_deaths import trainer_of
 
 
 def logged(head: Any, name: str, *flags: str) -> dict[str, list[str]]:
@@ -122,11 +123,11 @@ def test_trainers_outlive_their_node_and_the_daemon_c57(head: Any, second: Secon
     head.until("it runs", lambda: head.phase(name) == "Running")
     head.until("it says so live", lambda: logged(head, name) == {"worker-0": ["begun"]})
     # Its shell: what that starts comes and goes.
-    pids = set(head.processes("echo begun"))
+    shell = trainer_of(head)
 
     second.kill()
     head.kill()
-    assert set(head.processes("echo begun")) == pids
+    assert trainer_of(head) == shell
     head.start()
     second.start()
     head.until("it runs", lambda: head.phase(name) == "Running")
@@ -135,7 +136,7 @@ def test_trainers_outlive_their_node_and_the_daemon_c57(head: Any, second: Secon
     assert head.ended(name)["phase"] == "Succeeded"
     assert head.attempts(name) == {"worker-0": 1}
     assert logged(head, name) == {"worker-0": ["begun", "over"]}
-    assert pids
+    assert shell
 
 
 def test_a_trainer_that_ends_while_its_node_is_dead_is_recorded(head: Any, second: Second) -> None:
@@ -171,7 +172,11 @@ def test_rows_are_leased_to_workers_on_both_nodes_and_all_counted(
     started(head, second)
     dies = f"test $PRIMUS_ATTEMPT$n = 120 && test $PRIMUS_PORT -ge {second.ports[0]}"
     dies += f" && test $PRIMUS_PORT -le {second.ports[1]} && kill -9 $$"
-    slow = f'n=0; while read -r line; do echo "$line"; n=$((n+1)); {dies}; sleep 0.001; done'
+    # All of them are there before the first row is read: none comes too late to get any.
+    meet = f"touch {head.folder}/began.$PRIMUS_INDEX"
+    meet += f"; until test 5 = $(ls {head.folder} | grep -c began); do sleep 0.02; done"
+    take = f'while read -r line; do echo "$line"; n=$((n+1)); {dies}; sleep 0.001; done'
+    slow = f"test $PRIMUS_ATTEMPT != 1 || {{ {meet}; }}; n=0; {take}"
     job = json.loads(worker(slow, replicas=5, data="rows", feed="stdin"))
     source = {"files": f"{head.folder}/rows/*.txt"}
     job["data"] = {"rows": {"sources": [source], "format": "text"}}

@@ -1,12 +1,12 @@
 """C57: a daemon on an empty, an older or a foreign state kills no trainer: only knowledge kills."""
 
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.real.conftest import with_kill
 
 SLEEPER = """
 apiVersion: primus/v1
@@ -45,6 +45,7 @@ def test_a_daemon_that_does_not_know_a_trainer_leaves_it_alone(head: Any, state:
     head.start()
     name = head.submit(SLEEPER)
     head.until("it runs", lambda: head.phase(name) == "Running")
+    head.until("it sleeps", lambda: len(head.trainers("worker-0")) == 2)
     before = head.trainers("worker-0")
     log = next(head.state.glob("jobs/*/worker-0/a1/executor.log"))
     head.kill()
@@ -84,7 +85,7 @@ def test_a_trainer_that_is_ahead_of_an_older_store_lives_until_it_is_adopted(hea
     copy(STORE, head.state, kept)
     head.start()
     for pid in head.trainers("worker-0"):
-        os.kill(pid, signal.SIGKILL)
+        with_kill(pid)
     head.until("attempt 2 runs", lambda: any(head.state.glob("jobs/*/worker-0/a2/stdout.log")))
     head.until("its trainer is there", lambda: len(head.trainers("worker-0")) > 1)
     before = head.trainers("worker-0")

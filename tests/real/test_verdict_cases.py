@@ -153,8 +153,9 @@ def test_C13_one_death_of_a_role_is_charged_once_and_named(shared: Any) -> None:
     replicas: 4
     command: |
       test -e {mark} && exit 0
-      test $PRIMUS_INDEX = 2 || exec sleep 1000
-      sleep 0.5; touch {mark}; echo the first error line >&2; exit 7
+      test $PRIMUS_INDEX = 2 || {{ touch {mark}-not-$PRIMUS_INDEX; exec sleep 1000; }}
+      until test 3 = $(ls {mark}-not-* 2>/dev/null | wc -l); do sleep 0.05; done
+      touch {mark}; echo the first error line >&2; exit 7
     restart: {{unit: role, delay: 100ms}}
     stop: {{grace: 1s}}
 """,
