@@ -63,7 +63,7 @@ def counted(spec: RoleSpec, role: RoleState) -> int:
 
     Who waits for a place while the role runs, or came too late to join its members, is not missed.
     """
-    if not is_elastic(spec) or not role.gate_opened:
+    if not is_elastic(spec, role.size) or not role.gate_opened:
         return role.size
     counts = role.counts
     idle = 0 if role.begin_ms else counts[Count.WAITING]
@@ -86,7 +86,7 @@ def needed(spec: RoleSpec, role: RoleState) -> int:
 
 def takes_nobody_new(spec: RoleSpec, role: RoleState) -> bool:
     """Return whether an elastic role grows no more: one of its replicas is done already."""
-    return is_elastic(spec) and role.counts[Count.COMPLETED] > 0
+    return is_elastic(spec, role.size) and role.counts[Count.COMPLETED] > 0
 
 
 def start_count(job: Job, role: RoleState) -> int:
@@ -104,9 +104,14 @@ def has_minimum(spec: RoleSpec) -> bool:
     return spec.has_minimum or is_elastic(spec)
 
 
-def is_elastic(spec: RoleSpec) -> bool:
-    """Return whether a role may run with fewer replicas than it would have."""
-    return spec.minimum < spec.replicas
+def is_elastic(spec: RoleSpec, size: int = 0) -> bool:
+    """Return whether a role may run with fewer replicas than it would have.
+
+    Args:
+        spec: Of the role.
+        size: In force; one above all that its file asks for is a wish, and its minimum stays.
+    """
+    return spec.minimum < max(spec.replicas, size)
 
 
 def assembled_ms(job: Job, role: RoleState) -> int | None:

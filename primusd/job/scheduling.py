@@ -268,7 +268,7 @@ def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
     if role.has_shrunk:
         return None if is_half_done else 0
     # Who is needed is not left behind by members that are done: all of them run again.
-    is_needed = not is_half_done or not is_elastic(job.spec.roles[role.name])
+    is_needed = not is_half_done or not is_elastic(job.spec.roles[role.name], role.size)
     if not role.counts[Count.REGISTERED] or not is_needed:
         return None
     if next(_newcomers(role), None) is None:

@@ -97,6 +97,23 @@ def test_who_was_scaled_up_while_the_only_host_is_left_out_waits_for_admission()
     assert all(job.is_final for job in town.world.jobs.values())
 
 
+def test_who_finds_no_place_beside_members_that_are_done_does_not_make_them_run_again() -> None:
+    """12: made larger than its only host holds, a role that restarts whole ran round for ever."""
+    script = Script(
+        27099,
+        jobs=(PlannedJob(0, 500, ("restart unit", "resources")),),
+        deeds=(Deed(2_367, "scale", 18_920),),
+        weather="windy",
+    )
+
+    town = play(script)
+
+    job = town.world.jobs["j0"]
+    assert job.roles["worker"].size == 5
+    assert job.phase == "Succeeded"
+    assert job.generation <= 3
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked() -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs."""
