@@ -23,9 +23,11 @@ from primusd.datafeed.sources.files import ListingError
 from primusd.engine import Anew, Engine
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Bootstrap
+from primusd.following import OpenCluster, follow_topics, open_cluster
 from primusd.job.commands import (
     Command,
     DropRecord,
+    FollowTopics,
     LaunchAttempt,
     ListUnits,
     PublishPeers,
@@ -75,6 +77,7 @@ class Effects:
         drop_record: Callable[[str], None],
         strays: Strays,
         sleep: Sleep = sleep_ms,
+        open_cluster: OpenCluster = open_cluster,
     ) -> None:
         """Make effects that keep nothing yet.
 
@@ -86,6 +89,7 @@ class Effects:
             drop_record: Removes the files of a job whose record went; blocks.
             strays: Where what launchers have and nobody knows is shown.
             sleep: Waits in the time that the engine's clock measures.
+            open_cluster: Returns what answers about the topics of a source.
         """
         self._engine = engine
         self._launchers = launchers
@@ -94,6 +98,7 @@ class Effects:
         self._drop_record = drop_record
         self._strays = strays
         self._sleep = sleep
+        self._open_cluster = open_cluster
         self._timer = Timer(engine, sleep=sleep)
         self._group: TaskGroup | None = None
         self._plans: dict[str, tuple[Command, ...]] = {}
@@ -193,6 +198,8 @@ class Effects:
                 await self._end_attempt(command)
             case ListUnits():
                 await self._list(command)
+            case FollowTopics():
+                await follow_topics(self._engine, command, self._open_cluster, self._sleep)
             case DropRecord():
                 await anyio.to_thread.run_sync(self._drop_record, command.job)
             case WakeAt() | PublishPeers():
@@ -332,6 +339,8 @@ def key_of(command: Command) -> Key | None:
             return ("release", attempt)
         case ListUnits(job, stream):
             return ("list", job, stream)
+        case FollowTopics(job, stream):
+            return ("follow", job, stream)
         case DropRecord(job):
             return ("drop", job)
         case WakeAt() | PublishPeers():

@@ -13,12 +13,14 @@ from primusd.datafeed.model import (
     Range,
     Stream,
     UnitState,
-    has_byte_positions,
     size_of,
+    word_of,
 )
 from primusd.datafeed.ranges import overlap, subtract, total, union
 from primusd.datafeed.shards import items
+from primusd.job.formats import has_bytes
 from primusd.job.ids import AttemptId
+from primusd.job.spec import has_files
 
 TASK_PHASES = ("leased", "waiting", "dead")
 
@@ -27,7 +29,7 @@ class Positions(Struct, frozen=True):
     """Where the positions of an epoch are: total = done + leased + waiting + skipped + dead."""
 
     unit: str
-    """`rows` or `bytes`."""
+    """`rows`, `bytes` or `offsets`."""
     epoch: int
     total: int
     """-1 not known while a unit was never opened."""
@@ -98,11 +100,12 @@ class Verified(Struct, frozen=True):
 
 
 def unit_word(stream: Stream) -> str:
-    """Return what positions count: `bytes` where all units are plain text, else `rows`."""
-    units = stream.units
-    if not units:
-        return "bytes" if stream.spec.format == "text" else "rows"
-    return "bytes" if has_byte_positions(units[0].unit) else "rows"
+    """Return what positions count, as the first unit has them: `bytes`, `offsets` or `rows`."""
+    if stream.units:
+        return word_of(stream.units[0].unit)
+    if not has_files(stream.spec):
+        return "offsets"
+    return "bytes" if has_bytes({"format": stream.spec.format}) else "rows"
 
 
 def positions(stream: Stream) -> Positions:
@@ -218,14 +221,15 @@ class _Count:
             size = size_of(stream, number)
             leases = by_unit.get((epoch.number, number), [])
             if state is None:
-                consumed += size if number < epoch.next_unit else 0
+                first = stream.units[number].first
+                consumed += size - first if number < epoch.next_unit else 0
                 if leases:
                     overlaps += [_flaw(stream, one, number, epoch.number) for one in leases]
                 continue
             consumed += _taken(state, leases)
             self.leased += sum(_left(state, lease) for lease in leases)
             end = OPEN_END if size < 0 else size
-            missing = _missing(state, end)
+            missing = _missing(state, stream.units[number].first, end)
             if number < epoch.next_unit and number not in epoch.reopened:
                 missing = (*missing, *ranges_of.waiting(state, end))
             gaps += [_flaw(stream, one, number, epoch.number) for one in missing]
@@ -257,11 +261,11 @@ def _left(state: UnitState, lease: LeaseState) -> int:
     return lease.hi - lease.position - total(dead)
 
 
-def _missing(state: UnitState, end: int) -> tuple[Range, ...]:
+def _missing(state: UnitState, first: int, end: int) -> tuple[Range, ...]:
     """Return what is neither done, nor leased, nor dead, nor waits."""
     waiting = ranges_of.waiting(state, end)
     known = union((*state.done, *state.leased, *ranges_of.dead_ranges(state), *waiting))
-    return subtract((Range(0, end),), known) if end else ()
+    return subtract((Range(first, end),), known) if end > first else ()
 
 
 def _twice(state: UnitState, leases: list[LeaseState], end: int) -> Iterator[Range]:
@@ -323,7 +327,7 @@ def _waiting(stream: Stream, epoch: EpochState) -> Iterator[TaskRange]:
     entries = epoch.units
     for number in (*epoch.reopened, *range(epoch.next_unit, len(stream.units))):
         size = size_of(stream, number)
-        state = entries.get(number, UnitState())
+        state = entries.get(number, UnitState(stream.units[number].first))
         location = stream.units[number].unit.location
         for one in ranges_of.waiting(state, OPEN_END if size < 0 else size):
             yield TaskRange("waiting", epoch.number, number, location, one.lo, one.hi)

@@ -14,10 +14,11 @@ from primusd.datafeed.model import (
     Stream,
     UnitFound,
     UnitState,
+    can_grow,
 )
 from primusd.datafeed.queues import QueueDraft
 from primusd.datafeed.ranges import overlap, total
-from primusd.datafeed.shards import ShardsDraft, values
+from primusd.datafeed.shards import ShardsDraft, items, values
 from primusd.job.ids import AttemptId
 
 
@@ -36,6 +37,7 @@ class EpochDraft:
         self.leased = epoch.leased
         self.unsized = epoch.unsized
         self.unsized_units = epoch.unsized_units
+        self.turn = epoch.turn
 
     def result(self) -> EpochState:
         """Return the epoch with the changes."""
@@ -50,6 +52,7 @@ class EpochDraft:
             self.leased,
             self.unsized,
             self.unsized_units,
+            self.turn,
         )
 
 
@@ -136,6 +139,25 @@ class StreamDraft:
         size = self.size(number)
         return OPEN_END if size < 0 else size
 
+    def untouched(self, number: int) -> UnitState:
+        """Return the state of a unit of which nothing was handed out yet."""
+        return UnitState(self.units[number].first)
+
+    def grow(self, number: int, end: int) -> None:
+        """Let a partition end later than it did; what it got more waits."""
+        before = self.end(number)
+        assert end > before
+        self.found.put(number, number, UnitFound(end))
+        self.known += end - before
+        for epoch in self.epochs.values():
+            state = epoch.units.find(number, number)
+            if number < epoch.next_unit:
+                # Without an entry it was passed over, for there was nothing in it.
+                after = state or self.untouched(number)
+                self.put_unit(epoch.number, number, after, before)
+            elif number == epoch.next_unit:
+                self.move_on(epoch)
+
     def learn(self, number: int, size: int, cuts: tuple[int, ...]) -> None:
         """Set the size of a unit that was just opened; its leases are narrowed by the caller."""
         self.found.put(number, number, UnitFound(size, cuts))
@@ -179,7 +201,22 @@ class StreamDraft:
             size = self.size(number)
             if state is not None and size >= 0:
                 self.put_unit(epoch.number, number, tasks.clipped(state, size), OPEN_END)
+        if self.units and can_grow(self.units[-1].unit):
+            self._catch_up_grown(self.epochs[epoch.number])
         self.move_on(self.epochs[epoch.number])
+
+    def _catch_up_grown(self, epoch: EpochDraft) -> None:
+        """Let what partitions got more since an epoch of earlier wait in it."""
+        for number in range(epoch.next_unit):
+            if not can_grow(self.units[number].unit):
+                continue
+            end = self.end(number)
+            state = epoch.units.find(number, number) or self.untouched(number)
+            if end > self.units[number].first:
+                epoch.units.put(number, number, state)
+            self._place(epoch, number, does_wait=tasks.does_wait(state, end))
+        found = items(epoch.units.result())
+        epoch.open_count = sum(not tasks.is_finished(one, self.end(n)) for n, one in found)
 
     def _count_ended(self, epoch: EpochState, sign: int) -> None:
         before = self.before
@@ -262,7 +299,7 @@ class StreamDraft:
             _count(draft, before, end if end_before is None else end_before, -1)
         _count(draft, after, end, 1)
         is_open = not tasks.is_finished(after, end)
-        if is_open or after.dead:
+        if is_open or after.dead or can_grow(self.units[number].unit):
             draft.units.put(number, number, after)
         else:
             draft.units.drop(number, number)
@@ -284,7 +321,8 @@ class StreamDraft:
         while epoch.next_unit < len(self.units):
             end = self.end(epoch.next_unit)
             state = epoch.units.find(epoch.next_unit, epoch.next_unit)
-            if end > 0 and (state is None or tasks.does_wait(state, end)):
+            first = self.units[epoch.next_unit].first
+            if end > first and (state is None or tasks.does_wait(state, end)):
                 return
             epoch.next_unit += 1
 
@@ -295,7 +333,7 @@ class StreamDraft:
         state = self.unit(lease.epoch, lease.unit)
         if state is None:
             assert lease.unit >= self.epochs[lease.epoch].next_unit, "the unit is done"
-            state = UnitState()
+            state = self.untouched(lease.unit)
         self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
         self.count_leased(lease, 1)
         moved_ms = reader.moved_ms if reader.leases else self.at_ms

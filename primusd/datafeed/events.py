@@ -37,6 +37,22 @@ class ListingFailed(_Event, frozen=True):
     is_permanent: bool
 
 
+class TopicsFollowed(_Event, frozen=True):
+    """Partitions that were found, and how far all of them reach by now."""
+
+    units: tuple[Unit, ...]
+    """Found since the last time."""
+    firsts: tuple[int, ...]
+    """Where each of `units` begins to be read."""
+    ends: tuple[tuple[int, int], ...]
+    """Number of a partition and where it ends, of those that are longer than they were; those of
+    `units` are numbered behind all units."""
+    first: int
+    """Number of the first of `units`; with fewer units known than that it is out of place."""
+    is_complete: bool
+    """No partition comes any more, and none gets longer."""
+
+
 class ReaderOpened(_Event, frozen=True):
     """An attempt that reads this stream registered."""
 
@@ -193,6 +209,7 @@ StreamEvent = (
     StreamDeclared
     | UnitsListed
     | ListingFailed
+    | TopicsFollowed
     | ReaderOpened
     | ReaderEnded
     | BeatReceived

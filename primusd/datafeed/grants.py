@@ -1,6 +1,8 @@
 """What settle gives out: the next waiting ranges, and trims when nothing waits."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -14,6 +16,7 @@ from primusd.datafeed.model import (
     ReaderState,
     Stream,
     UnitState,
+    can_grow,
     cuts_of,
     has_byte_positions,
     reader_of,
@@ -78,6 +81,8 @@ def grant_lease(draft: StreamDraft, grant: Grant) -> None:
         draft.at_ms,
     )
     held = draft.hold(reader, lease)
+    if can_grow(draft.units[grant.unit].unit):
+        draft.epochs[grant.epoch].turn = grant.unit + 1
     draft.put_reader(replace(held, want=max(0, held.want - 1)))
 
 
@@ -100,7 +105,7 @@ def _next_grant(draft: StreamDraft, attempt: AttemptId) -> Grant | None:
     if found is None or reader is None:
         return None
     epoch, number = found
-    state = epoch.units.find(number, number) or UnitState()
+    state = epoch.units.find(number, number) or draft.untouched(number)
     one = _first_range(state, draft.end(number))
     entry = draft.units[number]
     hi = splitting.cut(
@@ -123,14 +128,29 @@ def _next_unit(draft: StreamDraft) -> tuple[EpochDraft, int] | None:
     """Return the epoch and number of the first unit in which something waits."""
     for number in sorted(draft.epochs):
         epoch = draft.epochs[number]
-        if epoch.reopened:
-            return epoch, epoch.reopened[0]
-        if epoch.next_unit < len(draft.units):
-            return epoch, epoch.next_unit
+        first = epoch.reopened[0] if epoch.reopened else epoch.next_unit
+        if first < len(draft.units):
+            return epoch, _in_turn(draft, epoch) if can_grow(draft.units[first].unit) else first
     if not may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun):
         return None
     epoch = draft.open_epoch(draft.epochs_begun)
     return (epoch, epoch.next_unit) if epoch.next_unit < len(draft.units) else None
+
+
+def _in_turn(draft: StreamDraft, epoch: EpochDraft) -> int:
+    """Return the first partition in which something waits, after the one that had its turn.
+
+    None of them is read to its end before the next begins: they grow while they are read.
+    """
+    place = bisect_left(epoch.reopened, epoch.turn)
+    count = len(draft.units)
+    later = chain(epoch.reopened[place:], range(max(epoch.turn, epoch.next_unit), count))
+    earlier = chain(epoch.reopened[:place], range(epoch.next_unit, count))
+    for number in chain(later, earlier):
+        state = epoch.units.find(number, number) or draft.untouched(number)
+        if tasks.does_wait(state, draft.end(number)):
+            return number
+    raise AssertionError("something waits in an epoch and nothing was found")
 
 
 def _has_more(stream: Stream, idle_count: int, given: int) -> bool:

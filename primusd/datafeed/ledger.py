@@ -74,15 +74,16 @@ from primusd.datafeed.events import (
     StruckOut,
     TaskRetryRequested,
     TaskSkipRequested,
+    TopicsFollowed,
     TrimAsked,
     UnitsListed,
 )
 from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
-from primusd.datafeed.listing import fail_listing, list_units
+from primusd.datafeed.listing import fail_listing, follow_topics, list_units
 from primusd.datafeed.model import EpochState, Stream
 from primusd.datafeed.orders import feed_orders
 from primusd.errors import PhaseConflictError
-from primusd.job.commands import Command, ListUnits
+from primusd.job.commands import Command, FollowTopics, ListUnits
 from primusd.job.events import (
     ReaderSettled,
     StreamFailed,
@@ -91,6 +92,7 @@ from primusd.job.events import (
     TimePassed,
 )
 from primusd.job.machine import IGNORE_REASONS, At, Ignore, Proposed
+from primusd.job.spec import has_files
 from primusd.job.tables import ignored_reason, is_refused
 
 __all__ = [
@@ -191,11 +193,13 @@ def consequences(
 
 
 def plan(state: Stream) -> tuple[Command, ...]:
-    """Return what must be in motion: listing, until it is complete."""
+    """Return what must be in motion: listing, until it is complete; files before topics."""
     if state.phase not in LIVE_PHASES or state.is_listed or state.is_paused:
         return ()
     if state.next_listing_ms:
         return ()
+    if state.has_listed_files or not has_files(state.spec):
+        return (FollowTopics(state.job, state.name),)
     return (ListUnits(state.job, state.name, len(state.units)),)
 
 
@@ -240,6 +244,8 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
             return beats.expire(state, event, at.at_ms)
         case UnitsListed():
             return list_units(state, event, at.at_ms)
+        case TopicsFollowed():
+            return follow_topics(state, event, at.at_ms)
         case ListingFailed():
             return fail_listing(state, event, at.at_ms)
         case TimePassed():

@@ -11,6 +11,7 @@ Event | Opening | Serving | Done | Failed | Closed
 StreamDeclared | ! | ! | ! | ! | !
 UnitsListed | Serving or Done | = or Done | · e | · e | · c
 ListingFailed | = or Failed | = or Failed | · e | · e | · c
+TopicsFollowed | Serving or Done | = or Done | · e | · e | · c
 UnitMapped | ! | = | · o | · o | · c
 ReaderOpened | = | = | = | = | · c
 ReaderEnded | = | = or Done or Failed | = | = | · c

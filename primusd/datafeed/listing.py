@@ -1,10 +1,12 @@
 """Units as they are listed: append only, in order, each once."""
 
 from primusd.datafeed.draft import StreamDraft
-from primusd.datafeed.events import ListingFailed, UnitsListed
-from primusd.datafeed.model import Stream, UnitEntry, has_byte_positions
+from primusd.datafeed.events import ListingFailed, TopicsFollowed, UnitsListed
+from primusd.datafeed.model import Stream, UnitEntry, UnitFound, has_byte_positions
 from primusd.datafeed.protocol import Unit
+from primusd.job.formats import is_compressed
 from primusd.job.machine import IGNORE_REASONS, Ignore
+from primusd.job.spec import follows_topics
 
 RETRY_MS = 1_000
 RETRY_MAX_MS = 60_000
@@ -14,24 +16,56 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     """Return the stream with further units; those that are known already are left out."""
     known = len(stream.units)
     fresh = event.units[max(0, known - event.first) :] if event.first <= known else ()
-    if stream.is_listed or (not fresh and not event.is_complete) or event.first > known:
+    is_over = stream.is_listed or stream.has_listed_files
+    if is_over or (not fresh and not event.is_complete) or event.first > known:
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
     entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in fresh)
     draft.units = stream.units + entries
     draft.known += sum(entry.size for entry in entries if entry.size >= 0)
     draft.unsized_units += sum(entry.size < 0 for entry in entries)
-    draft.is_listed = event.is_complete
+    draft.is_listed = event.is_complete and not follows_topics(stream.spec)
     if stream.spec.split.rows and (uncut := next((e for e in entries if e.size >= 0), None)):
         draft.failure = (
-            f"split.rows cannot be kept: {uncut.unit.location} is text, which is cut by bytes; "
+            f"split.rows cannot be kept: {uncut.unit.location} is cut by bytes; "
             f"write split: {{bytes: 64Mi}}"
         )
+    if other := _other_positions(draft.units, fresh):
+        draft.failure = other
     for epoch in draft.epochs.values():
         draft.move_on(epoch)
+    draft.changes["has_listed_files"] = event.is_complete
+    return _heard(draft)
+
+
+def follow_topics(stream: Stream, event: TopicsFollowed, at_ms: int) -> Stream | Ignore:
+    """Return the stream with further partitions, and those it has as long as they are by now."""
+    known = len(stream.units)
+    if stream.is_listed or (event.units and event.first != known):
+        return Ignore(IGNORE_REASONS["r"])
+    draft = StreamDraft(stream, at_ms)
+    fresh = zip(event.units, event.firsts, strict=True)
+    draft.units = (*stream.units, *(UnitEntry(unit, -1, first) for unit, first in fresh))
+    for number in range(known, len(draft.units)):
+        # Not a size of -1: that would be leased to an end that nobody knows.
+        draft.found.put(number, number, UnitFound(draft.units[number].first))
+    numbers = range(len(draft.units))
+    grown = [(n, end) for n, end in event.ends if n in numbers and end > draft.end(n)]
+    if not (event.units or grown or event.is_complete or stream.waiting_for):
+        return Ignore(IGNORE_REASONS["a"])
+    for epoch in draft.epochs.values():
+        draft.move_on(epoch)
+    for number, end in grown:
+        draft.grow(number, end)
+    draft.is_listed = event.is_complete
+    return _heard(draft)
+
+
+def _heard(draft: StreamDraft) -> Stream:
+    """Return the stream after its sources answered; from now on it serves."""
     draft.changes |= {"waiting_for": (), "listing_failures": 0, "next_listing_ms": 0}
-    if stream.phase == "Opening":
-        draft.changes |= {"phase": "Serving", "phase_since_ms": at_ms}
+    if draft.before.phase == "Opening":
+        draft.changes |= {"phase": "Serving", "phase_since_ms": draft.at_ms}
     return draft.result()
 
 
@@ -50,6 +84,25 @@ def fail_listing(stream: Stream, event: ListingFailed, at_ms: int) -> Stream | I
     if event.is_permanent:
         draft.failure = event.text
     return draft.result()
+
+
+def _other_positions(units: tuple[UnitEntry, ...], fresh: tuple[Unit, ...]) -> str:
+    """Return what is wrong where positions of fresh files are not what those of the others are."""
+    first = next((one.unit for one in units if one.unit.kind == "file"), None)
+    if first is None:
+        return ""
+    for unit in fresh:
+        if has_byte_positions(unit) != has_byte_positions(first):
+            return (
+                f"{unit.location} ({_form(unit)}) and {first.location} ({_form(first)}) cannot be "
+                "added up: positions are bytes in one and records in the other; give each a stream"
+            )
+    return ""
+
+
+def _form(unit: Unit) -> str:
+    form, packed = unit.options.get("format", ""), unit.options.get("compression", "")
+    return f"{form}, {packed}" if is_compressed(unit.options) else form or "unknown"
 
 
 def listed_size(unit: Unit) -> int:

@@ -11,8 +11,8 @@ from primusd.datafeed.model import (
     LeaseState,
     Range,
     ReaderState,
-    UnitState,
     has_byte_positions,
+    word_of,
 )
 from primusd.datafeed.protocol import BadRange
 from primusd.datafeed.ranges import measure, overlap, union
@@ -22,7 +22,9 @@ STRUCK_BYTES_MIN = 1 << 20
 """Bytes that are struck out together: where a record begins is not known here."""
 TEXT_CHARS_MAX = 500
 HEAD_BYTES_MAX = 64
-DATA_KINDS = ("data", "changed", "vanished")
+LOST = "lost"
+"""Kind of a range that its storage let go before it was read."""
+DATA_KINDS = ("data", "changed", "vanished", LOST)
 WITHOUT_BOUND = -1
 
 
@@ -52,7 +54,7 @@ def strike_out(draft: StreamDraft, event: StruckOut) -> None:
         if (epoch, unit, one.lo) != (event.epoch, event.unit, event.lo)
     )
     assert _phase(draft, event) == "waiting"
-    state = draft.unit(event.epoch, event.unit) or UnitState()
+    state = draft.unit(event.epoch, event.unit) or draft.untouched(event.unit)
     rest = tuple(one for one in state.strikes if one.lo != event.lo)
     draft.put_unit(event.epoch, event.unit, replace(state, strikes=rest))
     dead = DeadRange(event.lo, event.hi, "struckOut", event.text, "settle")
@@ -75,7 +77,7 @@ def give_up(
         text = bad.text[:TEXT_CHARS_MAX]
         bury(draft, lease.epoch, lease.unit, DeadRange(at, lease.hi, "data", text, by))
         return
-    state = draft.unit(lease.epoch, lease.unit) or UnitState()
+    state = draft.unit(lease.epoch, lease.unit) or draft.untouched(lease.unit)
     tired = union((*state.tired, Range(at, lease.hi)))
     draft.put_unit(lease.epoch, lease.unit, replace(state, tired=tired))
 
@@ -94,7 +96,7 @@ def count_bad(draft: StreamDraft, lease: LeaseState, bad: BadRange, by: str) -> 
 
 def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
     """Add a range to the dead ones and charge it to the budget, or fail the stream."""
-    state = draft.unit(epoch, unit) or UnitState()
+    state = draft.unit(epoch, unit) or draft.untouched(unit)
     rows = 0
     for part in tasks.alive_parts(state, Range(dead.lo, dead.hi)):
         state = tasks.killed(state, replace(dead, lo=part.lo, hi=part.hi, at_ms=draft.at_ms))
@@ -102,12 +104,17 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
     if not rows:
         return
     draft.put_unit(epoch, unit, state)
-    draft.bad_count += rows
     spec = draft.before.spec
+    if dead.kind == LOST and spec.out_of_range == "earliest":
+        return
+    draft.bad_count += rows
     where = f"{draft.units[unit].unit.location} {_where(draft, unit, dead)}: {dead.text}"
     if draft.failure:
         return
-    if spec.on_bad == "fail":
+    if dead.kind == LOST:
+        hint = "outOfRange: earliest counts them as lost and goes on"
+        draft.failure = f"{where}; {hint}"
+    elif spec.on_bad == "fail":
         draft.failure = where
     elif spec.bad_rows != WITHOUT_BOUND and draft.bad_count > spec.bad_rows:
         draft.failure = f"more than {spec.bad_rows} rows (badRows) could not be read; last: {where}"
@@ -125,7 +132,7 @@ def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> bool:
     if phase not in {"leased", "waiting"}:
         raise _no_task(event)
     one = _taken_away(draft, event) if phase == "leased" else None
-    state = draft.unit(event.epoch, event.unit) or UnitState()
+    state = draft.unit(event.epoch, event.unit) or draft.untouched(event.unit)
     if one is None:
         waiting = tasks.waiting(state, draft.end(event.unit))
         one = next(one for one in waiting if one.lo <= event.lo < one.hi)
@@ -153,7 +160,7 @@ def retry(draft: StreamDraft, event: TaskRetryRequested) -> bool:
     state = draft.unit(event.epoch, event.unit)
     assert state is not None
     dead = next(one for one in state.dead if one.lo <= event.lo < one.hi)
-    if dead.kind != "skipped":
+    if dead.kind not in ("skipped", LOST):
         charged = _charged(draft, event.unit, Range(dead.lo, dead.hi), dead.kind)
         draft.bad_count = max(0, draft.bad_count - charged)
     draft.put_unit(event.epoch, event.unit, tasks.revived(state, dead))
@@ -165,11 +172,12 @@ def _phase(draft: StreamDraft, event: TaskSkipRequested | TaskRetryRequested | S
     epoch = draft.epochs.get(event.epoch)
     if epoch is None or not 0 <= event.unit < len(draft.units):
         return ""
-    end = draft.end(event.unit)
+    first, end = draft.units[event.unit].first, draft.end(event.unit)
     state = draft.unit(event.epoch, event.unit)
     if state is None and event.unit < epoch.next_unit:
-        return "done" if 0 <= event.lo < end else ""
-    return tasks.phase_at(state or UnitState(), end, event.lo)
+        return "done" if first <= event.lo < end else ""
+    phase = tasks.phase_at(state or draft.untouched(event.unit), end, event.lo)
+    return phase if event.lo >= first else ""
 
 
 def _taken_away(draft: StreamDraft, event: TaskSkipRequested) -> Range:
@@ -194,7 +202,7 @@ def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
 
 
 def _where(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
-    word = "bytes" if has_byte_positions(draft.units[unit].unit) else "rows"
+    word = word_of(draft.units[unit].unit)
     return f"from {word[:-1]} {dead.lo}" if dead.hi == OPEN_END else f"{word} {dead.lo}-{dead.hi}"
 
 

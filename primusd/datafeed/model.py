@@ -11,6 +11,7 @@ from msgspec import Struct
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.queues import Queue
 from primusd.datafeed.shards import Shards, find, items, values
+from primusd.job.formats import has_bytes
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
 
@@ -125,6 +126,8 @@ class EpochState(Struct, frozen=True, array_like=True):
     unsized: int = 0
     """Positions, counted as above, of units that finished without their size ever known."""
     unsized_units: int = 0
+    turn: int = 0
+    """Partitions take turns: the next one is asked from this number on."""
 
     @property
     def units(self) -> Mapping[int, UnitState]:
@@ -137,11 +140,13 @@ class UnitEntry(Struct, frozen=True, array_like=True):
 
     unit: Unit
     size: int
-    """Positions in it; -1: known once it is opened (`Stream.found`)."""
+    """Where it ends; -1: known once it is opened, or it grows (`Stream.found`)."""
+    first: int = 0
+    """Where it begins: files at 0, a partition at the offset that the stream starts from."""
 
 
 class UnitFound(Struct, frozen=True, array_like=True):
-    """What the first reader of a unit found inside."""
+    """What the first reader of a unit found inside; of a partition: where it ends by now."""
 
     size: int
     cuts: tuple[int, ...] = ()
@@ -238,6 +243,8 @@ class Stream(Struct, frozen=True, array_like=True):
     ended_readers: int = 0
     """How many ended; makes each end a change."""
     changed_revision: int = 0
+    has_listed_files: bool = False
+    """All files are listed; `is_listed` waits for the ends of topics as well."""
 
     @property
     def is_paused(self) -> bool:
@@ -278,7 +285,7 @@ def reader_of(stream: Stream, attempt: AttemptId) -> ReaderState | None:
 
 
 def size_of(stream: Stream, number: int) -> int:
-    """Return the positions in a unit, -1 while nobody knows."""
+    """Return where a unit ends, -1 while nobody knows."""
     size = stream.units[number].size
     if size >= 0:
         return size
@@ -292,6 +299,21 @@ def cuts_of(stream: Stream, number: int) -> tuple[int, ...]:
     return () if found is None else found.cuts
 
 
+def can_grow(unit: Unit) -> bool:
+    """Return whether a unit is a partition, which may get longer while it is read.
+
+    Its entry in an epoch stays when all of it is done, so that what it gets more can be told.
+    """
+    return unit.kind == "kafka"
+
+
+def word_of(unit: Unit) -> str:
+    """Return what positions in a unit are: `offsets`, `bytes` or `rows`."""
+    if can_grow(unit):
+        return "offsets"
+    return "bytes" if has_byte_positions(unit) else "rows"
+
+
 def has_byte_positions(unit: Unit) -> bool:
-    """Return whether positions in a unit are bytes: plain text; all others count rows."""
-    return unit.options.get("format") == "text" and not unit.options.get("compression")
+    """Return whether positions in a unit are bytes; in all others they count records or rows."""
+    return not can_grow(unit) and has_bytes(unit.options)

@@ -4,7 +4,7 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from primusd.datafeed.model import OPEN_END, Range, UnitEntry
+from primusd.datafeed.model import OPEN_END, Range, UnitEntry, can_grow
 from primusd.job.spec import Split
 
 GRANULE_MS = 10_000
@@ -13,6 +13,8 @@ BYTES_MIN = 4 << 20
 """Least bytes of a grant that the rate decides."""
 ROWS_MIN = 8_192
 """Least rows of a grant where no row groups are known."""
+OFFSETS_AT_FIRST = 65_536
+"""Most offsets of a partition for a reader of unknown rate: all partitions have their turn."""
 SPEC_SLACK = 8
 """A rest below a granule divided by this goes with the grant before it."""
 
@@ -54,11 +56,14 @@ def cut(
     if wished:
         is_exact = has_bytes or split.rows > 0
         return min(one.hi, one.lo + wished) if is_exact else _at_cut(one, wished, cuts)
-    if share.reader_count <= 1:
+    grows = can_grow(entry.unit)
+    if share.reader_count <= 1 and not grows:
         # Nobody to share with; who comes later is given a part by consent.
         return one.hi
     least = BYTES_MIN if has_bytes else (1 if cuts else ROWS_MIN)
     fair = max(1, share.remaining // (2 * share.reader_count))
+    if grows and not share.per_s:
+        fair = min(fair, OFFSETS_AT_FIRST)
     granule = max(least, min(fair, share.per_s * GRANULE_MS // 1000) if share.per_s else fair)
     return _at_cut(one, granule, cuts)
 

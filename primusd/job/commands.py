@@ -41,6 +41,13 @@ class ListUnits(Struct, frozen=True, tag=True):
     """Units known already."""
 
 
+class FollowTopics(Struct, frozen=True, tag=True):
+    """Look for partitions of a stream's topics, and how far they reach."""
+
+    job: str
+    stream: str
+
+
 class WakeAt(Struct, frozen=True, tag=True):
     """Propose TimePassed to the machine at this journal time."""
 
@@ -63,5 +70,12 @@ class DropRecord(Struct, frozen=True, tag=True):
 
 
 Command = (
-    LaunchAttempt | StopAttempt | ReleaseAttempt | ListUnits | WakeAt | PublishPeers | DropRecord
+    LaunchAttempt
+    | StopAttempt
+    | ReleaseAttempt
+    | ListUnits
+    | FollowTopics
+    | WakeAt
+    | PublishPeers
+    | DropRecord
 )

@@ -29,6 +29,7 @@ def _feed_words(attempt: AttemptId) -> dict[str, Event]:
     found: tuple[Event, ...] = (
         data.UnitsListed((), 0, is_complete=True),
         data.ListingFailed("gone", is_permanent=True),
+        data.TopicsFollowed((), (), (), 0, is_complete=True),
         data.ReaderOpened(attempt, "i"),
         data.ReaderEnded(attempt, (), has_completed=False, was_own_fault=False),
         data.BeatReceived(attempt, "i", report),

@@ -90,6 +90,7 @@ def events_of(name: str) -> Event:
         "StreamDeclared": ev.StreamDeclared(JOB, "clicks", stream_spec(), ("worker",)),
         "UnitsListed": ev.UnitsListed((text_unit(5),), 2, is_complete=True),
         "ListingFailed": ev.ListingFailed("no such folder", is_permanent=False),
+        "TopicsFollowed": ev.TopicsFollowed((), (), ((0, 3),), 0, is_complete=True),
         "ReaderOpened": ev.ReaderOpened(attempt_id(1), "b"),
         "ReaderEnded": ev.ReaderEnded(attempt, (), has_completed=True, was_own_fault=False),
         "BeatReceived": ev.BeatReceived(attempt, "a", report),

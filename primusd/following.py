@@ -1,0 +1,81 @@
+"""Follows the topics of a stream: what is new of them becomes an event of its ledger."""
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import structlog
+
+from primusd.datafeed.events import ListingFailed
+from primusd.datafeed.model import Stream
+from primusd.datafeed.sources.files import ListingError
+from primusd.datafeed.sources.topics import Cluster, UnusableError, look
+from primusd.engine import Engine
+from primusd.errors import PrimusdError
+from primusd.job.commands import FollowTopics
+from primusd.job.spec import KafkaSource
+from primusd.timer import Sleep
+
+log = structlog.get_logger()
+
+FOLLOW_MS = 500
+"""Between two looks: what is new in a topic is handed out at most so much later."""
+LOOK_S = 20.0
+CLOSE_S = 3.0
+
+OpenCluster = Callable[[KafkaSource], Cluster]
+
+
+def open_cluster(source: KafkaSource) -> Cluster:
+    """Return a cluster that is asked over its own protocol."""
+    # Imported here: most daemons follow nothing, and their client is large.
+    from primusd.datafeed.sources.kafka import KafkaCluster  # noqa: PLC0415
+
+    return KafkaCluster(source)
+
+
+async def follow_topics(
+    engine: Engine, command: FollowTopics, open_cluster: OpenCluster, sleep: Sleep
+) -> None:
+    """Look at a stream's topics again and again, as long as that is planned.
+
+    A failure is told to the ledger, which puts the next look off and names it in the status.
+    """
+    machine = f"{command.job}/{command.stream}"
+    stream = engine.world.streams.get(machine)
+    if stream is None:
+        return
+    clusters = {
+        number: open_cluster(source.kafka)
+        for number, source in enumerate(stream.spec.sources)
+        if source.kafka is not None
+    }
+    try:
+        while (stream := engine.world.streams.get(machine)) is not None:
+            await _look(engine, machine, stream, clusters)
+            await sleep(FOLLOW_MS)
+    finally:
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            for cluster in clusters.values():
+                await cluster.close()
+
+
+async def _look(
+    engine: Engine, machine: str, stream: Stream, clusters: Mapping[int, Cluster]
+) -> None:
+    try:
+        with anyio.fail_after(LOOK_S):
+            event = await look(stream, clusters, now_ms=engine.at_ms())
+    except UnusableError as error:
+        failed = ListingFailed(error.message, is_permanent=stream.phase == "Opening")
+    except ListingError as error:
+        failed = ListingFailed(error.message, error.permanent)
+    except TimeoutError:
+        failed = ListingFailed(f"topics do not answer within {LOOK_S:.0f} s", is_permanent=False)
+    else:
+        if event is not None:
+            await engine.propose(machine, event, by="source")
+        return
+    try:
+        await engine.propose(machine, failed, by="source")
+    except PrimusdError as error:
+        log.warning("listing.failed", stream=machine, text=str(error))
