@@ -8,6 +8,7 @@ from msgspec import Struct
 from primusd.compat.environment import original_environment
 from primusd.executor.protocol import FeedPlan, LaunchOrder, Probe, ShippedFile
 from primusd.job.environment import environment
+from primusd.job.formats import plan_of
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job
 from primusd.job.rules import log_patterns
@@ -15,7 +16,6 @@ from primusd.job.spec import JobSpec, Reading, RoleSpec, stream_of
 
 SHELL = ("/bin/sh", "-c")
 PROBE_EVERY_MS = 500
-FEED_MEMORY_BYTES = 64 << 20
 ORPHAN_MS = 7 * 86_400_000
 DELIVERIES = {"sdk": "socket", "stdin": "stdin", "fifo": "fifo"}
 
@@ -97,6 +97,6 @@ def _feed_plan(spec: JobSpec, role: RoleSpec, reading: Reading) -> FeedPlan:
         stream=stream_of(role.name, reading),
         delivery=DELIVERIES[role.feed],
         framing="arrow" if role.feed == "sdk" else role.framing,
-        format={"format": stream.format, "columns": ",".join(stream.columns)},
-        memory_bytes=FEED_MEMORY_BYTES,
+        format=plan_of(stream),
+        memory_bytes=stream.decoding.memory_bytes,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from primusd.job.formats import has_bytes, told_by_name
 from primusd.job.ids import Span, replica_name
 from primusd.job.spec import JobSpec
 
@@ -35,11 +36,12 @@ def unit_words(spec: JobSpec, stream: str) -> str:
     """Return what a stream's positions are, as far as its spec tells: rows, bytes or positions."""
     of_stream = spec.data[stream.partition("@")[0]]
     files = of_stream.sources[0].files if of_stream.sources else ""
-    if of_stream.format == "parquet" or (not of_stream.format and files.endswith(".parquet")):
-        return "rows"
-    if of_stream.format == "text" or files.endswith((".txt", ".csv", ".jsonl", ".log")):
-        return "bytes"
-    return "positions"
+    told = told_by_name(files)
+    form = of_stream.format or told.format
+    if not form:
+        return "positions"
+    options = {"compression": told.compression, **of_stream.decoding.options, "format": form}
+    return "bytes" if has_bytes(options) else "rows"
 
 
 def left_out_words(count: int, unit: str, unsized: int) -> str:

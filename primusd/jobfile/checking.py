@@ -12,6 +12,7 @@ from primusd.job.spec import (
     ShippedSpec,
     StreamSpec,
 )
+from primusd.jobfile.decoding import check_framing
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.failures import read_failure, read_hang
 from primusd.jobfile.frameworks import check_framework, with_restart_units
@@ -356,10 +357,5 @@ def _check_stdin(findings: Findings, spec: JobSpec, role: RoleSpec, path: Path) 
         )
     for reading in role.data:
         stream = spec.data.get(reading.stream)
-        if stream is not None and stream.format == "parquet" and role.framing != "lines":
-            findings.add(
-                (*path, "framing"),
-                found=role.framing,
-                allowed="lines",
-                hint=f"{reading.stream} is Parquet, which is fed to stdin as one JSON object a row",
-            )
+        if stream is not None:
+            check_framing(findings, (*path, "framing"), stream, role.framing)

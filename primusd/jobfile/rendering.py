@@ -15,6 +15,7 @@ from primusd.job.spec import (
     StreamSpec,
     Success,
 )
+from primusd.jobfile.decoding import render_decoding
 from primusd.jobfile.failures import render_failures
 from primusd.jobfile.limits import render_limits
 from primusd.jobfile.ordering import render_order
@@ -158,8 +159,7 @@ def _stream(stream: StreamSpec) -> dict[str, object]:
             {"files": source.files} | ({"weight": source.weight} if source.weight != 1 else {})
             for source in stream.sources
         ],
-        "format": stream.format,
-        **({"columns": list(stream.columns)} if stream.columns else {}),
+        **render_decoding(stream),
         **_split(stream.split),
         "epochs": stream.epochs,
         "delivery": stream.delivery,

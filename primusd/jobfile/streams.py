@@ -3,6 +3,8 @@
 import posixpath
 import re
 
+from msgspec.structs import replace
+
 from primusd.job.spec import Source, Split, StreamSpec
 from primusd.jobfile.decoding import DECODING_FIELDS, is_cut_by_bytes, read_decoding
 from primusd.jobfile.document import Path
@@ -49,13 +51,11 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
     section = Section(findings, path, value, STREAM_FIELDS, deeper=("sources.files",))
     sources = _sources(section, base_dir)
     on_bad = section.choice("onBad", ("fail", "skipRecord", "deadLetter"), "fail")
-    form = _format(section, sources)
-    stream = StreamSpec(
+    decoded = read_decoding(section, sources, base_dir=base_dir)
+    stream = replace(
+        decoded,
         name=name,
-        sources=sources,
-        format=form,
-        columns=_columns(section, form),
-        split=_split(section, form),
+        split=_split(section, decoded),
         epochs=section.count("epochs", 1, low=1, high=1_000_000),
         delivery=section.choice(
             "delivery", ("atLeastOnce", "exactlyOnce", "atMostOnce"), "atLeastOnce"
@@ -112,14 +112,15 @@ def _files(source: Section, base_dir: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/") + slash
 
 
-def _split(section: Section, form: str) -> Split:
+def _split(section: Section, stream: StreamSpec) -> Split:
     if not section.has("split"):
         return Split()
     split = Section(section.findings, section.at("split"), section.raw("split"), ("rows", "bytes"))
     if split.has("rows") and split.has("bytes"):
         section.wrong("split", "rows or bytes, not both")
-    if split.has("rows") and form == "text":
-        split.wrong("rows", "bytes, as 64Mi", "text is cut by bytes, at the next line")
+    if split.has("rows") and is_cut_by_bytes(stream):
+        name = stream.format
+        split.wrong("rows", "bytes, as 64Mi", f"{name} is cut by bytes, at the next record")
     return Split(split.count("rows", 0, low=1), split.byte_count("bytes", 0, zero=False))
 
 
