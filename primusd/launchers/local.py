@@ -50,8 +50,9 @@ class _Node:
         self.kill: dict[AttemptId, int] = {}
         """To the revision of the first orders that say so."""
         self.release: dict[AttemptId, int] = {}
-        self.told: dict[AttemptId, tuple[bool, Exit | None, str]] = {}
-        self.reported = anyio.Event()
+        self.told: dict[AttemptId, NodeAttempt] = {}
+        self.reported: anyio.Event | None = None
+        """Set with the next report; made by whoever waits for that."""
 
 
 class LocalLauncher:
@@ -143,9 +144,11 @@ class LocalLauncher:
         node.done = (report.orders_term, report.orders_revision)
         node.listed = {one.attempt: one for one in report.attempts}
         node.seen.update(node.listed)
-        for one in report.attempts:
-            self._tell_listed(node, name, one)
-        for attempt in set(node.told) - set(node.listed):
+        for attempt, one in node.listed.items():
+            # Most of a report is as it was in the one before.
+            if node.told.get(attempt) != one:
+                self._tell_listed(node, name, one)
+        for attempt in node.told.keys() - node.listed.keys():
             del node.told[attempt]
         for wishes in (node.kill, node.release):
             for attempt, revision in list(wishes.items()):
@@ -155,8 +158,9 @@ class LocalLauncher:
                         self._cancelled.add(attempt)
                     node.seen.discard(attempt)
                     self._sink(AttemptVanished(attempt))
-        node.reported.set()
-        node.reported = anyio.Event()
+        if node.reported is not None:
+            node.reported.set()
+            node.reported = None
 
     def orders(self, name: str, seq: int) -> NodeOrders:
         """Return all that should be so on a node."""
@@ -202,21 +206,26 @@ class LocalLauncher:
             while not self._is_done(node, revision):
                 if node.link is None:
                     return False
+                node.reported = node.reported or anyio.Event()
                 await node.reported.wait()
             return True
         return False
 
     def _tell_listed(self, node: _Node, name: str, one: NodeAttempt) -> None:
-        fact = (one.alive, one.exit, one.error)
-        if node.told.get(one.attempt) == fact:
+        told = node.told.get(one.attempt)
+        node.told[one.attempt] = one
+        if told is not None and _fact(told) == _fact(one):
             return
-        is_new = one.attempt not in node.told
-        node.told[one.attempt] = fact
-        if is_new and not one.error:
+        if told is None and not one.error:
             self._sink(AttemptLaunched(one.attempt, {"node": name, "version": "1"}))
         if not one.alive:
             node.run.pop(one.attempt, None)
             self._sink(AttemptVanished(one.attempt, one.exit, _evidence(node, one)))
+
+
+def _fact(one: NodeAttempt) -> tuple[bool, Exit | None, str]:
+    """Return what is told of an attempt."""
+    return one.alive, one.exit, one.error
 
 
 def _evidence(node: _Node, one: NodeAttempt) -> str:

@@ -74,6 +74,9 @@ class Town:
         self._lines: dict[Head, list[Line]] = {}
         self._calls = 0
         self._submitted: set[str] = set()
+        self._planned = {f"j{one.number}" for one in script.jobs}
+        self._living = ""
+        """A job that was not at its end when all were looked at last."""
         self._rushes = 0
         self.exits: dict[AttemptId, Exit] = {}
         self.ended_by_people: set[AttemptId] = set()
@@ -313,12 +316,15 @@ class Town:
             self.schedule.later(CARE_EVERY_MS, self._care)
 
     def _is_over(self) -> bool:
-        self._submitted |= self.world.jobs.keys()
-        if any(f"j{one.number}" not in self._submitted for one in self.script.jobs):
+        jobs = self.store.world.jobs
+        self._submitted |= jobs.keys()
+        if not self._planned <= self._submitted or not (self.is_calm or not self.script.deeds):
             return False
-        return (self.is_calm or not self.script.deeds) and all(
-            job.is_final for job in self.world.jobs.values()
-        )
+        witness = jobs.get(self._living)
+        if witness is not None and not witness.is_final:
+            return False
+        self._living = next((uid for uid, job in jobs.items() if not job.is_final), "")
+        return not self._living
 
     def _until(self, holds: Callable[[], bool]) -> None:
         revision = -1

@@ -75,6 +75,8 @@ class Host:
         self.is_up = True
         self.fork_fails = False
         self.directories: dict[AttemptId, Executor] = {}
+        self._words: dict[AttemptId, NodeAttempt] = {}
+        """Of each directory: what is said of it, made anew when it changes."""
         self.errors: dict[AttemptId, str] = {}
         self._ever: set[AttemptId] = set()
         self._starting: set[AttemptId] = set()
@@ -114,6 +116,7 @@ class Host:
             self.is_up = False
             for executor in self.live:
                 executor.vanish()
+                self._note(executor)
                 self._later(0, lambda: None)
             if self._line is not None:
                 self._line.end()
@@ -206,15 +209,15 @@ class Host:
             NodeAttempt(one, alive=False, exit=None, error=text)
             for one, text in self.errors.items()
         ]
-        return (
-            *(
-                NodeAttempt(
-                    one.attempt, one.is_alive, one.exit, "", "" if one.is_alive else one.boot_id
-                )
-                for one in self.directories.values()
-            ),
-            *failed,
-        )
+        return (*self._words.values(), *failed)
+
+    def _note(self, one: Executor) -> None:
+        """Make anew what is said of a directory."""
+        if one.attempt in self.directories:
+            boot_id = "" if one.is_alive else one.boot_id
+            self._words[one.attempt] = NodeAttempt(
+                one.attempt, one.is_alive, one.exit, boot_id=boot_id
+            )
 
     # Orders.
 
@@ -261,6 +264,7 @@ class Host:
             act = self._town.act_of(attempt)
             executor = Executor(attempt, act, self, self._schedule, self._wire)
             self.directories[attempt] = executor
+            self._note(executor)
             self._later(STARTUP_MS, executor.act)
         self._news()
 
@@ -271,7 +275,7 @@ class Host:
         self._town.ends_by_force(executor)
         if not executor.kill():
             return False
-        del self.directories[attempt]
+        del self.directories[attempt], self._words[attempt]
         return True
 
     # What its executors say.
@@ -286,9 +290,11 @@ class Host:
 
     def exited(self, executor: Executor, exit_: Exit) -> None:
         """Hear of an exit record."""
+        self._note(executor)
         self._town.exited(executor.attempt, exit_)
 
     def executor_ended(self, executor: Executor) -> None:
         """Hear that an executor is gone: the lock is free."""
+        self._note(executor)
         if self.is_up:
             self._news()

@@ -1,11 +1,14 @@
-"""Virtual time: a heap of calls, each at its millisecond; nothing else moves the clock."""
+"""Virtual time: calls, each at its millisecond; nothing else moves the clock."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 EPOCH_MS = 1_700_000_000_000
 """Wall clock of every host when a run begins."""
+
+Call = tuple[Callable[..., None], tuple[Any, ...]]  # with arguments of its own
 
 
 class Schedule:
@@ -17,24 +20,36 @@ class Schedule:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []  # their own
-        self._count = 0
+        self._times: list[int] = []
+        """A heap: each millisecond in which there is something to call, once."""
+        self._calls: dict[int, deque[Call]] = {}
 
     def later(self, delay_ms: int, call: Callable[..., None], *args: object) -> None:
         """Call once so much time has passed."""
-        self._count += 1
-        heapq.heappush(self._heap, (self.now_ms + delay_ms, self._count, call, args))
+        at_ms = self.now_ms + delay_ms
+        calls = self._calls.get(at_ms)
+        if calls is None:
+            self._calls[at_ms] = deque(((call, args),))
+            heapq.heappush(self._times, at_ms)
+        else:
+            calls.append((call, args))
 
     def step(self, until_ms: int) -> bool:
         """Move to the next call and make it; False, at `until_ms`, when none is before that."""
-        heap = self._heap
-        if not heap or heap[0][0] > until_ms:
-            self.now_ms = until_ms
-            return False
-        at_ms, _, call, args = heapq.heappop(heap)
-        self.now_ms = at_ms
-        call(*args)
-        return True
+        times = self._times
+        while times and times[0] <= until_ms:
+            at_ms = times[0]
+            calls = self._calls[at_ms]
+            if calls:
+                self.now_ms = at_ms
+                call, args = calls.popleft()
+                call(*args)
+                return True
+            # It stood there still for what its last call put into the same millisecond.
+            del self._calls[at_ms]
+            heapq.heappop(times)
+        self.now_ms = until_ms
+        return False
 
 
 class HostClock:
