@@ -6,11 +6,13 @@ daemon asks from its own loop (`KafkaCluster`); a reader is a thread, so that it
 """
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
 import ssl
 import threading
+import weakref
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +43,7 @@ CALL_S = 20.0
 UNKNOWN_FOR_S = 5.0
 """A topic that was just made is not known to every broker at once."""
 RETRY_S = 0.2
+STOP_S = 2.0
 REFUSALS = (
     errors.AuthenticationFailedError,
     errors.AuthenticationMethodNotSupported,
@@ -102,16 +105,16 @@ async def _why(settings: Mapping[str, Any], error: BaseException) -> BaseExcepti
         connection = await create_conn(
             host.strip("[]"), int(port), **{key: settings[key] for key in same}
         )
-    except FAILURES as found:
-        return found
+    except FAILURES as cause:
+        return cause
     connection.close()
     return error
 
 
 def _text(bootstrap: Sequence[str], error: BaseException) -> str:
     words = str(error) or type(error).__name__
-    if isinstance(error, errors.KafkaError) and not isinstance(error, errors.KafkaConnectionError):
-        words = f"{type(error).__name__}: {error}" if error.args else type(error).__name__
+    if isinstance(error, (ConnectionResetError, errors.KafkaConnectionError)):
+        words += " (closed by it: is security.protocol the one of this port?)"
     return f"kafka {','.join(bootstrap)}: {words}"
 
 
@@ -169,10 +172,20 @@ class KafkaCluster:
 
     async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]:
         """Return what the source's group has committed, where it has."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + UNKNOWN_FOR_S
         async with self._asking():
-            found = await (await self._admins()).list_consumer_group_offsets(
-                self._source.group, partitions=_partitions(places)
-            )
+            found = None
+            while found is None:
+                try:
+                    found = await (await self._admins()).list_consumer_group_offsets(
+                        self._source.group, partitions=_partitions(places)
+                    )
+                except errors.KafkaError as error:
+                    # The first question makes the topic of all groups; it is not there at once.
+                    if not error.retriable or loop.time() > end:
+                        raise
+                    await asyncio.sleep(RETRY_S)
         return {_place(one): at.offset for one, at in found.items() if at.offset >= 0}
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
@@ -194,10 +207,7 @@ class KafkaCluster:
         admin, self._admin = self._admin, None
         consumer, self._consumer = self._consumer, None
         member, self._member = self._member, None
-        for one in (consumer, member):
-            if one is not None:
-                with contextlib.suppress(*FAILURES):
-                    await one.stop()
+        await _stopped(*(one for one in (consumer, member) if one is not None))
         if admin is not None:
             with contextlib.suppress(*FAILURES):
                 await admin.close()
@@ -249,7 +259,7 @@ async def _start(consumer: aiokafka.AIOKafkaConsumer) -> aiokafka.AIOKafkaConsum
     try:
         await consumer.start()
     except BaseException:
-        await consumer.stop()
+        await _stopped(consumer)
         raise
     return consumer
 
@@ -273,9 +283,17 @@ def _place(partition: TopicPartition) -> Place:
 def _loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of all readers of this process, running."""
     loop = asyncio.new_event_loop()
+    atexit.register(_close_all)
     # Not one of the pool: those are waited for when the process ends, and this one never does.
     threading.Thread(target=loop.run_forever, name="kafka", daemon=True).start()
     return loop
+
+
+def _close_all() -> None:
+    """Close what is open: a client that is only forgotten complains."""
+    clients = list(_CLIENTS)
+    with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+        _call(_stopped(*(found for one in clients if (found := one.let_go()) is not None)))
 
 
 def _call(work: Coroutine[Any, Any, T]) -> T:
@@ -312,6 +330,9 @@ def _way(unit: Unit) -> _Way:
     return _Way(tuple(said["bootstrap"].split(",")), security, isolation)
 
 
+_CLIENTS: "weakref.WeakSet[PartitionClient]" = weakref.WeakSet()
+
+
 class PartitionClient:
     """One partition as a reader fetches it. Blocks; of one thread."""
 
@@ -321,6 +342,7 @@ class PartitionClient:
         self._partition = _partition(place_of(unit))
         self._consumer: aiokafka.AIOKafkaConsumer | None = None
         self._at = -1
+        _CLIENTS.add(self)
 
     def fetch(self, position: int) -> Fetched:
         """Return the next records from a position on, none when none came soon.
@@ -340,9 +362,14 @@ class PartitionClient:
 
     def close(self) -> None:
         """Let go of the connections, without waiting for it."""
-        consumer, self._consumer = self._consumer, None
+        consumer = self.let_go()
         if consumer is not None:
             asyncio.run_coroutine_threadsafe(_stopped(consumer), _loop())
+
+    def let_go(self) -> aiokafka.AIOKafkaConsumer | None:
+        """Return the connections, which are now the caller's to close; None when there are none."""
+        consumer, self._consumer = self._consumer, None
+        return consumer
 
     def __del__(self) -> None:
         self.close()
@@ -369,12 +396,12 @@ class PartitionClient:
             ) from error
         except ListingError as error:
             raise ReadError(error.message, kind="data") from error
-        except RuntimeError as error:
-            # Of the compression libraries, which are optional to the client.
-            raise ReadError(f"{self._unit.location}: {error}", kind="data") from error
         except FAILURES as error:
             self.close()
             raise self._unreachable(error) from error
+        except RuntimeError as error:
+            # Of the compression libraries, which are optional to the client.
+            raise ReadError(f"{self._unit.location}: {error}", kind="data") from error
 
     def _out_of_range(self, position: int, begin: int, end: int) -> ReadError:
         where = self._unit.location
@@ -430,6 +457,11 @@ class PartitionClient:
         return begins[self._partition], ends[self._partition]
 
 
-async def _stopped(consumer: aiokafka.AIOKafkaConsumer) -> None:
-    with contextlib.suppress(*FAILURES):
-        await consumer.stop()
+async def _stopped(*clients: aiokafka.AIOKafkaConsumer) -> None:
+    """Stop clients. Beside this coroutine: one without a broker may end as if it were cancelled."""
+    tasks = [asyncio.ensure_future(one.stop()) for one in clients]
+    if tasks:
+        done, _ = await asyncio.wait(tasks, timeout=STOP_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
