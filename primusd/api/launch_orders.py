@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from primusd.compat.environment import original_environment
+from primusd.datafeed.drawing import described
 from primusd.executor.protocol import FeedPlan, LaunchOrder, Probe, ShippedFile
 from primusd.job.environment import environment
 from primusd.job.formats import plan_of
@@ -97,6 +98,6 @@ def _feed_plan(spec: JobSpec, role: RoleSpec, reading: Reading) -> FeedPlan:
         stream=stream_of(role.name, reading),
         delivery=DELIVERIES[role.feed],
         framing="arrow" if role.feed == "sdk" else role.framing,
-        format=plan_of(stream),
+        format={**plan_of(stream), **described(stream)},
         memory_bytes=stream.decoding.memory_bytes,
     )

@@ -17,6 +17,7 @@ class Holding:
         "hi",
         "is_stuck",
         "lease",
+        "left_out",
         "left_out_to",
         "lo",
         "read",
@@ -39,6 +40,7 @@ class Holding:
         self.deadline = NEVER
         self.is_stuck = False
         self.left_out_to = -1
+        self.left_out = 0
 
     @property
     def is_read(self) -> bool:
@@ -75,6 +77,7 @@ class Holding:
             min(max(self.taken, lease.lo), self.hi),
             self.hi,
             min(self.delivered, self.hi) if self.delivered > self.taken else -1,
+            self.left_out,
         )
 
 

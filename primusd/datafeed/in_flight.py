@@ -19,6 +19,12 @@ class Flight(Struct, frozen=True):
     row_count: int
     locate: Callable[[int], int]
     """Its position after so many of them, rounded down to a record."""
+    left_out: Callable[[int], int] | None = None
+    """How many records that a sample left out lie before a position; None: none."""
+
+    def passed(self, position: int) -> int:
+        """Return how many left out ones it has before a position."""
+        return 0 if self.left_out is None else self.left_out(position) - self.left_out(self.lo)
 
 
 class Taken(Struct, frozen=True):
@@ -28,6 +34,8 @@ class Taken(Struct, frozen=True):
     position: int
     row_count: int
     """Newly taken, as far as it is known."""
+    left_out: int = 0
+    """Newly passed over because a sample left them out."""
 
 
 class InFlight:
@@ -36,6 +44,7 @@ class InFlight:
     def __init__(self) -> None:
         self._flights: deque[Flight] = deque()
         self._rows_counted: int = 0  # of the first flight
+        self._left_out_counted: int = 0
         self.delivered: int = 0
         self.taken: int = 0
 
@@ -51,9 +60,11 @@ class InFlight:
         size: int,
         row_count: int,
         locate: Callable[[int], int],
+        left_out: Callable[[int], int] | None = None,
     ) -> None:
         """Note that a stretch was handed over, behind all others."""
-        self._flights.append(Flight(token, lo, hi, self.delivered, size, row_count, locate))
+        flight = Flight(token, lo, hi, self.delivered, size, row_count, locate, left_out)
+        self._flights.append(flight)
         self.delivered += size
 
     def take(self, count: int) -> tuple[Taken, ...]:
@@ -71,14 +82,22 @@ class InFlight:
             inside = self.taken - first.begin
             if inside >= first.size:
                 self._flights.popleft()
-                yield Taken(first.token, first.hi, first.row_count - self._rows_counted)
-                self._rows_counted = 0
+                yield self._counted(first, first.hi, first.row_count)
+                self._rows_counted = self._left_out_counted = 0
                 continue
             if inside > 0:
                 rows = first.row_count * inside // first.size
-                yield Taken(first.token, first.locate(inside), rows - self._rows_counted)
-                self._rows_counted = rows
+                yield self._counted(first, first.locate(inside), rows)
             return
+
+    def _counted(self, first: Flight, position: int, rows: int) -> Taken:
+        """Return what is newly taken of the first flight, now that so much of it is."""
+        passed = first.passed(position)
+        taken = Taken(
+            first.token, position, rows - self._rows_counted, passed - self._left_out_counted
+        )
+        self._rows_counted, self._left_out_counted = rows, passed
+        return taken
 
     def reached(self, count: int) -> dict[int, int]:
         """Return how far each lease in flight was handed over with so many rows or bytes."""
@@ -96,5 +115,5 @@ class InFlight:
     def clear(self) -> None:
         """Forget all of it: whoever held it is gone."""
         self._flights.clear()
-        self._rows_counted = 0
+        self._rows_counted = self._left_out_counted = 0
         self.taken = self.delivered

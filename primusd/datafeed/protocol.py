@@ -35,6 +35,8 @@ class Held(Struct, frozen=True, array_like=True):
     """Handed to the trainer: of a lease given back, what lies from `position` to here may have
     been used all the same, and comes twice. -1 nothing is said.
     """
+    left_out: int = 0
+    """Rows from `lo` to `position` that the stream's sample left out."""
 
 
 class Mark(Struct, frozen=True, array_like=True):
@@ -111,6 +113,8 @@ class Lease(Struct, frozen=True, array_like=True):
     """Please end at the first cut at or above this."""
     body: Unit | None = None
     """Unless the report already held it."""
+    track: int = 0
+    """The source that it is of, where sources are mixed; the lane, in strict order."""
 
 
 class FeedOrders(Struct, frozen=True, array_like=True):
@@ -128,3 +132,7 @@ class FeedOrders(Struct, frozen=True, array_like=True):
     """Newest sealed step of this generation, and its savepoint."""
     answers: tuple[tuple[int, str], ...] = ()
     """`FeedAsk.id`, error ("" done)."""
+    tracks: tuple[int, ...] = ()
+    """Sources, or lanes of this reader, from which more may come in this epoch."""
+    lanes: int = 0
+    """Lanes that this reader serves, those at their end too; 0 the order is not strict."""

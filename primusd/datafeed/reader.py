@@ -5,15 +5,17 @@ changes what another waits for notifies it.
 """
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from primusd.datafeed.drawing import drawing_of
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile, open_unit
 from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader_state import ReaderState
+from primusd.datafeed.turns import Turns, Waiting
 from primusd.executor.protocol import FeedPlan
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
@@ -69,10 +71,13 @@ class StreamReader:
         self._changed = changed
         self._clock = clock
         self._columns: tuple[str, ...] = ()
-        self._files: OrderedDict[int, UnitFile] = OrderedDict()
+        self._files: OrderedDict[tuple[int, int], UnitFile] = OrderedDict()
         self._schema: pa.Schema | None = None
-        self._buffer: deque[tuple[int, Block, int]] = deque()
-        self._buffered_bytes = 0
+        self._drawing = drawing_of(plan.format)
+        self.turns: Turns[Block] = Turns(self._drawing)
+        self._taken: Waiting[Block] | None = None
+        self._going: dict[int, Iterator[RowBlock | PipeBlock]] = {}
+        self._blocks_per_lease = 1
         self._is_reading = False
         self._is_closed = False
         self.choose(())
@@ -89,39 +94,55 @@ class StreamReader:
     @property
     def buffered_bytes(self) -> int:
         """Bytes that were read and not handed over."""
-        return self._buffered_bytes
+        return self.turns.byte_count
 
     @property
     def has_nothing(self) -> bool:
         """Whether all that is held was handed over."""
-        return not self._buffer and not self._is_reading and self.state.is_delivered
+        return not self.turns and not self._is_reading and self.state.is_delivered
 
     def next_block(self) -> tuple[int, Block] | None:
         """Return the next block that may be handed over now, with the token of its lease."""
-        while self._buffer:
-            token, block, byte_count = self._buffer[0]
-            may = self.state.may_deliver(token, self._clock())
+        now = self._clock()
+        while (waiting := self.turns.head(self._expected(), now)) is not None:
+            may = self.state.may_deliver(waiting.token, now)
             if may is False:
                 return None
-            self._buffer.popleft()
-            self._buffered_bytes -= byte_count
             self._changed.notify_all()
-            holding = self.state.holding(token)
-            if holding is None or block.lo >= holding.hi:
+            holding = self.state.holding(waiting.token)
+            if holding is None or waiting.block.lo >= holding.hi:
+                self.turns.take(waiting, 0)
                 continue
-            return token, _clipped(block, holding.hi)
+            self._taken = waiting
+            return waiting.token, self._its_turn(waiting, _clipped(waiting.block, holding.hi))
         return None
 
+    def _its_turn(self, waiting: Waiting[Block], block: Block) -> Block:
+        """Return as much of a block as its queue may give now, taken; the rest stays."""
+        most = self.turns.rows_max(waiting.queue)
+        if not most or not isinstance(block, RowBlock) or block.row_count <= most:
+            self.turns.take(waiting, block.row_count)
+            return block
+        self.turns.take(waiting, most)
+        self.turns.put_in_front(waiting, block.part(most, block.row_count - most))
+        return block.part(0, most)
+
+    def _expected(self) -> set[int]:
+        """Return the sources or lanes from which more will come soon."""
+        if self._drawing.mixing == "inOrder":
+            return set()
+        unread = self.state.unread()
+        return {one.lease.track for one in unread} | set(self.state.tracks)
+
     def put_back(self, token: int, block: RowBlock) -> None:
-        """Put what is left of a block in front of the others."""
-        byte_count = block.byte_count
-        self._buffer.appendleft((token, block, byte_count))
-        self._buffered_bytes += byte_count
+        """Put what is left of the block that was just taken in front of the others."""
+        assert self._taken is not None
+        assert self._taken.token == token
+        self.turns.put_back(self._taken, block)
 
     def drop_buffer(self) -> None:
         """Forget what was read: nobody takes it."""
-        self._buffer.clear()
-        self._buffered_bytes = 0
+        self.turns.clear()
         self._changed.notify_all()
 
     def close(self) -> None:
@@ -143,18 +164,50 @@ class StreamReader:
             finally:
                 with self._changed:
                     self._is_reading = False
-                    self.state.note_want(self._buffered_bytes)
+                    self.state.note_want(self.buffered_bytes)
                     self._changed.notify_all()
 
     def _next_holding(self) -> Holding | None:
         with self._changed:
             while not self._is_closed:
-                holding = self.state.next_to_read() if self.state.is_open else None
-                if holding is not None and self._has_room(0):
+                holding = self._chosen() if self.state.is_open else None
+                if holding is not None and self._has_room(holding, 0):
                     self._is_reading = True
                     return holding
                 self._changed.wait()
             return None
+
+    def _chosen(self) -> Holding | None:
+        """Return the lease to read on: in order, or the one whose queue has least."""
+        if not self._drawing.has_turns:
+            return self.state.next_to_read()
+        self._going = {
+            token: blocks for token, blocks in self._going.items() if self.state.holding(token)
+        }
+        unread = self.state.unread()
+        epoch = min((one.lease.epoch for one in unread), default=0)
+        return min(
+            (one for one in unread if one.lease.epoch == epoch and self._may_begin(one)),
+            key=self._need,
+            default=None,
+        )
+
+    def _may_begin(self, holding: Holding) -> bool:
+        """Return whether another lease is needed to have as many blocks open as are mixed."""
+        shuffle = self._drawing.shuffle
+        if shuffle is None or self._drawing.mixing != "inOrder":
+            return True
+        if holding.lease.token in self._going:
+            return True
+        return len(self._going) * self._blocks_per_lease < shuffle.blocks
+
+    def _need(self, holding: Holding) -> tuple[int, int, int]:
+        """Return what puts the lease whose queue has least before the others."""
+        lease = holding.lease
+        rows = self.turns.waiting_rows(self.turns.queue_of(lease.token, lease.track))
+        weights = self._drawing.weights
+        weight = weights[lease.track] if lease.track < len(weights) else 1
+        return rows // weight, lease.token not in self._going, lease.token
 
     def _read_lease(self, holding: Holding) -> None:
         failing_since: float | None = None
@@ -165,6 +218,9 @@ class StreamReader:
                 continue
             before = holding.read
             try:
+                if self._drawing.has_turns:
+                    self._read_next(holding)
+                    return
                 self._read_on(holding)
             except ReadError as error:
                 now = self._clock()
@@ -177,29 +233,57 @@ class StreamReader:
                     self._note_bad(holding, error)
 
     def _read_on(self, holding: Holding) -> None:
-        number = holding.lease.unit
-        opened = self._open(number, holding.unit)
-        with self._changed:
-            self.state.opened(number, cuts=opened.cuts, row_count=opened.row_count)
-        last_bytes = 0
         try:
-            for block in self._blocks(opened, holding.read, holding.hi):
+            for block in self._begun(holding):
                 if not self._push(holding, block):
                     return
-                last_bytes = block.byte_count
-                if not self._wait_for_room(holding, last_bytes):
+                if not self._wait_for_room(holding, block.byte_count):
                     return
         except ReadError:
-            self._files.pop(number, None)
+            self._forget(holding)
             raise
         with self._changed:
             self.state.was_read(holding.lease.token, holding.hi)
+
+    def _read_next(self, holding: Holding) -> None:
+        """Read one more block of a lease; it may be another's turn then."""
+        token = holding.lease.token
+        blocks = self._going.pop(token, None)
+        try:
+            if blocks is None:
+                blocks = self._begun(holding)
+            block = next(blocks, None)
+        except ReadError:
+            self._forget(holding)
+            raise
+        with self._changed:
+            if block is None:
+                self.state.was_read(token, holding.hi)
+            elif self._push(holding, block):
+                self._going[token] = blocks
+
+    def _begun(self, holding: Holding) -> Iterator[RowBlock | PipeBlock]:
+        """Return the blocks of a lease from where it was read to."""
+        number = holding.lease.unit
+        opened = self._open(holding.lease.epoch, number, holding.unit)
+        with self._changed:
+            self.state.opened(number, cuts=opened.cuts, row_count=opened.row_count)
+        return self._blocks(opened, holding.read, holding.hi)
+
+    def _forget(self, holding: Holding) -> None:
+        """Close a unit that could not be read on."""
+        self._files.pop((self._epoch_of(holding.lease.epoch), holding.lease.unit), None)
+
+    def _epoch_of(self, epoch: int) -> int:
+        """Return what tells an opened unit in one epoch from the same one in another."""
+        return epoch if self._drawing.changes_units else 0
 
     def _blocks(self, opened: UnitFile, lo: int, hi: int) -> Iterator[RowBlock | PipeBlock]:
         if self.is_piped:
             yield from opened.pieces(lo, hi, framing=self.plan.framing)
             return
-        block_bytes = max(BLOCK_BYTES_MIN, min(self.state.memory_bytes // 8, BLOCK_BYTES_MAX))
+        shares = 8 * (len(self._drawing.weights) if self._drawing.has_turns else 1)
+        block_bytes = max(BLOCK_BYTES_MIN, min(self.state.memory_bytes // shares, BLOCK_BYTES_MAX))
         for block in opened.rows(lo, hi, block_bytes=block_bytes):
             yield self._conform(block)
 
@@ -211,25 +295,38 @@ class StreamReader:
             self._schema = block.batch.schema.remove_metadata()
         return conform(block, self._schema)
 
-    def _open(self, number: int, unit: Unit) -> UnitFile:
-        if number not in self._files:
-            self._files[number] = open_unit(unit, self.plan.format.get("format", ""), self._columns)
+    def _open(self, epoch: int, number: int, unit: Unit) -> UnitFile:
+        key = (self._epoch_of(epoch), number)
+        if key not in self._files:
+            file = open_unit(unit, self.plan.format.get("format", ""), self._columns)
+            if self._drawing.changes_units or "slice" in unit.options:
+                from primusd.datafeed.drawn import drawn  # noqa: PLC0415 starts threads
+
+                file, blocks = drawn(file, unit, epoch, self._drawing)
+                self._note_blocks(blocks)
+            self._files[key] = file
             if len(self._files) > FILES_OPEN_MAX:
                 self._files.popitem(last=False)
-        self._files.move_to_end(number)
-        return self._files[number]
+        self._files.move_to_end(key)
+        return self._files[key]
+
+    def _note_blocks(self, count: int) -> None:
+        """Ask for as many leases as have the blocks that are to be mixed."""
+        shuffle = self._drawing.shuffle
+        if shuffle is None or self._drawing.mixing != "inOrder":
+            return
+        self._blocks_per_lease = count
+        self.state.leases_min = 1 + -(-shuffle.blocks // self._blocks_per_lease)
 
     def _push(self, holding: Holding, block: Block) -> bool:
         """Put a block behind the others; return whether more of the lease is wanted."""
-        byte_count = block.byte_count
         with self._changed:
             if not self._is_wanted(holding):
                 return False
             if self.is_piped and block.hi > holding.hi:
                 # It was cut short since; read again up to there.
                 return False
-            self._buffer.append((holding.lease.token, block, byte_count))
-            self._buffered_bytes += byte_count
+            self.turns.add(holding.lease.token, holding.lease.track, block)
             self.state.was_read(holding.lease.token, block.hi)
             self._changed.notify_all()
             return not holding.is_read
@@ -253,18 +350,20 @@ class StreamReader:
 
     # Waiting.
 
-    def _has_room(self, byte_count: int) -> bool:
-        if not self._buffer:
+    def _has_room(self, holding: Holding, byte_count: int) -> bool:
+        queue = self.turns.queue_of(holding.lease.token, holding.lease.track)
+        if not self.turns.has(queue):
+            # Whoever waits for this one takes nothing of the others meanwhile.
             return True
-        if len(self._buffer) >= PIECES_AHEAD_MAX and self.is_piped:
+        if len(self.turns) >= PIECES_AHEAD_MAX and self.is_piped:
             return False
-        return self._buffered_bytes + byte_count <= self.state.memory_bytes
+        return self.buffered_bytes + byte_count <= self.state.memory_bytes
 
     def _wait_for_room(self, holding: Holding, byte_count: int) -> bool:
         """Wait until another block fits; return whether the lease is still wanted then."""
         with self._changed:
             began = self._clock()
-            while self._is_wanted(holding) and not self._has_room(byte_count):
+            while self._is_wanted(holding) and not self._has_room(holding, byte_count):
                 self._changed.wait()
             self.state.note_blocked(self._clock() - began)
             return self._is_wanted(holding)

@@ -45,6 +45,9 @@ class ReaderState:
         is_stopping: Nothing new is handed out.
         is_urgent: Something happened that is worth a report at once.
         window_rows_min: A window that is smaller would stop a trainer within a batch.
+        leases_min: Leases to have at hand, whatever the rate.
+        tracks: Sources, or lanes, from which the daemon has more.
+        lanes: That this reader serves; 0 the order is not strict.
     """
 
     def __init__(self, stream: str, *, memory_bytes: int, keeps_read: bool = False) -> None:
@@ -57,6 +60,9 @@ class ReaderState:
         self.is_stopping = False
         self.is_urgent = False
         self.window_rows_min = 1
+        self.leases_min = LEASES_MIN
+        self.tracks: tuple[int, ...] = ()
+        self.lanes = 0
         self.flights = InFlight()
         self._holdings: dict[int, Holding] = {}
         self._returned: dict[int, Held] = {}
@@ -96,6 +102,8 @@ class ReaderState:
                 self._renew(lease, deadline=sent_at + ttl_s * (1 - MARGIN))
         self.state = orders.state
         self.window_rows = orders.window_rows
+        self.tracks = orders.tracks
+        self.lanes = orders.lanes
         self._is_refused = self._asked_at is not None and sent_at >= self._asked_at
         if self.next_to_read() is not None:
             self._is_refused = False
@@ -138,12 +146,15 @@ class ReaderState:
 
     def next_to_read(self) -> Holding | None:
         """Return the lease to read on: in order of epoch, unit and place."""
-        unread = [one for one in self._holdings.values() if not one.is_read]
         return min(
-            unread,
+            self.unread(),
             key=lambda one: (one.lease.epoch, one.lease.unit, one.lease.lo),
             default=None,
         )
+
+    def unread(self) -> list[Holding]:
+        """Return the leases that are to be read on."""
+        return [one for one in self._holdings.values() if not one.is_read]
 
     def holding(self, token: int) -> Holding | None:
         """Return a lease that is still held."""
@@ -215,6 +226,7 @@ class ReaderState:
         row_count: int,
         locate: Callable[[int], int],
         now: float,
+        left_out: Callable[[int], int] | None = None,
     ) -> None:
         """Note that rows are handed over from here on; call it before the first byte goes."""
         holding = self._holdings[token]
@@ -225,7 +237,13 @@ class ReaderState:
         if not len(self.flights):
             self._moved_at = now
         self.flights.deliver(
-            token=token, lo=lo, hi=hi, size=size, row_count=row_count, locate=locate
+            token=token,
+            lo=lo,
+            hi=hi,
+            size=size,
+            row_count=row_count,
+            locate=locate,
+            left_out=left_out,
         )
         self.take(self.flights.taken, now=now)
 
@@ -238,6 +256,7 @@ class ReaderState:
             if holding is None:
                 continue
             holding.taken = max(holding.taken, min(moved.position, holding.hi))
+            holding.left_out += moved.left_out
             if holding.is_done:
                 self.is_urgent = True
         if self.flights.taken > before:
@@ -336,7 +355,7 @@ class ReaderState:
         # Read and not handed over counts as held: others could use it meanwhile.
         waiting = sum(1 for one in self._holdings.values() if not one.is_delivered)
         ahead = math.ceil(self._rate.leases_per_second * LEASES_AHEAD_S)
-        return max(0, min(LEASES_MIN + ahead, LEASES_MAX) - waiting)
+        return max(0, min(self.leases_min + ahead, LEASES_MAX) - waiting)
 
     def note_want(self, buffered_bytes: int) -> None:
         """Make a report urgent when further leases could be started and it was not said."""

@@ -3,6 +3,7 @@
 Touch it with the feed's lock held, `encode` excepted.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from primusd.datafeed.desk import Desk
@@ -35,12 +36,14 @@ class SocketStream:
         layout: str,
         batch_rows: int,
         columns: tuple[str, ...],
+        stacks: Mapping[str, Sequence[str]],
     ) -> None:
         self.name = name
         self.credits = 0
         self._desk = desk
         self._reader = reader
         self._layout = layout
+        self._stacks = stacks
         self._batch_rows = batch_rows
         self._writer: FrameWriter | None = None
         self._carry_rows = 0
@@ -48,6 +51,7 @@ class SocketStream:
         self._dry_since: float | None = None
         self._has_ended = False
         reader.choose(columns)
+        reader.turns.batch_rows = batch_rows
         reader.state.window_rows_min = 2 * batch_rows
         reader.state.is_open = True
         reader.state.is_urgent = True
@@ -112,6 +116,7 @@ class SocketStream:
             row_count=part.row_count,
             locate=locate,
             now=now,
+            left_out=part.left_out if isinstance(part, RowBlock) else None,
         )
 
     def next_word(self) -> dict[str, object] | None:
@@ -148,5 +153,5 @@ class SocketStream:
             from primusd.datafeed.frames import FrameWriter  # noqa: PLC0415 starts threads
 
             number = list(self._desk.readers.values()).index(self._reader)
-            self._writer = FrameWriter(number, self._layout)
+            self._writer = FrameWriter(number, self._layout, self._stacks)
         return self._writer.frames(part, holding, receipt)

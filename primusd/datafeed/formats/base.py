@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.storage.base import HEAD_BYTES, TRANSIENT_ERRNOS, OpenFile, ReadError
-from primusd.datafeed.storage.local import LocalFile, read_error
+from primusd.datafeed.storage.local import read_error
+from primusd.datafeed.storage.schemes import open_file
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     import numpy as np
@@ -34,6 +35,8 @@ class RowBlock:
     """Where the next record begins, for each row; None: one position a row."""
     first: int = -1
     """Where its first record begins; needed with `ends`."""
+    left_out: "Callable[[int], int] | None" = None
+    """How many records that a sample left out lie before a position, from anywhere; None: none."""
 
     @property
     def row_count(self) -> int:
@@ -149,7 +152,7 @@ def open_pinned(unit: Unit) -> OpenFile:
     Raises:
         ReadError: It is gone, another one, or cannot be opened.
     """
-    return LocalFile(unit)
+    return open_file(unit)
 
 
 def check_pin(file: OpenFile, unit: Unit) -> None:
@@ -170,44 +173,19 @@ def head_of(file: OpenFile) -> bytes:
         return b""
 
 
-TEXT_SUFFIXES = (".txt", ".text", ".log")
-PARQUET_SUFFIXES = (".parquet",)
-# These are formats of their own; whoever wants their lines as they are says so.
-OTHER_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".tfrecord", ".arrow", ".feather")
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4", ".xz", ".zip")
-FORMATS = ("text", "parquet")
-
-
-def format_of_name(name: str) -> str:
-    """Return the format that a file's name tells; "" when it tells none."""
-    lower = name.lower()
-    if lower.endswith(PARQUET_SUFFIXES):
-        return "parquet"
-    return "text" if lower.endswith(TEXT_SUFFIXES) else ""
-
-
 def open_unit(unit: Unit, format_name: str, columns: tuple[str, ...]) -> UnitFile:
-    """Return the opened unit.
+    """Return the opened unit, with nothing else settled.
 
     Args:
         unit: As it was listed.
-        format_name: `text` or `parquet`; "" as the unit or its name says.
+        format_name: "" as the unit, its name or its first bytes say.
         columns: Those to read; empty: all.
 
     Raises:
         ReadError: It cannot be opened, or is not of that format.
     """
     # Imported here: pyarrow starts threads, and the image that executors are forked from has none.
-    name = format_name or unit.options.get("format", "") or format_of_name(unit.location)
-    match name:
-        case "text":
-            from primusd.datafeed.formats.text import TextFile  # noqa: PLC0415
+    from primusd.datafeed.formats.opening import Opener  # noqa: PLC0415
+    from primusd.datafeed.formats.settings import Settings  # noqa: PLC0415
 
-            return TextFile(unit)
-        case "parquet":
-            from primusd.datafeed.formats.parquet import ParquetUnit  # noqa: PLC0415
-
-            return ParquetUnit(unit, columns)
-        case _:
-            head = head_of(open_pinned(unit))
-            raise ReadError(f"the name of {unit.location} tells no format", kind="data", head=head)
+    return Opener(Settings(format=format_name, columns=columns)).open(unit)
