@@ -1,8 +1,10 @@
 """What a storage must do: open a pinned file and read any bytes of it, from several threads."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from primusd.errors import PrimusdError
 
@@ -76,5 +78,82 @@ class OpenFile(Protocol):
 
         Raises:
             ReadError: Its size or its time of change is another.
+        """
+        ...
+
+
+class StorageError(PrimusdError):
+    """A storage did not do what was asked.
+
+    Attributes:
+        kind: `transient`, `vanished`, or `data` when trying again does not help.
+    """
+
+    code = "StorageFailed"
+
+    def __init__(self, message: str, *, kind: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class Entry(Struct, frozen=True):
+    """What a storage has under a name."""
+
+    location: str
+    """As a unit names it: a path, or a URL."""
+    is_folder: bool = False
+    byte_count: int = 0
+    pin: str = ""
+    """Time of change or etag; "" the storage tells none."""
+    is_link: bool = False
+    """Of a folder: it lies elsewhere, and `**` does not walk down."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its location."""
+        return self.location.rpartition("/")[2]
+
+
+class Handle(Protocol):
+    """An opened file of a storage that is reached over a network."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes by one request; may be called by several threads.
+
+        Raises:
+            StorageError: They cannot be had.
+        """
+        ...
+
+
+class Storage(Protocol):
+    """Where files lie. Everything blocks, and may be called by several threads."""
+
+    @property
+    def reads_by_name(self) -> bool:
+        """Whether a file that takes another's name is read in its place by an opened handle."""
+        ...
+
+    def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return what lies directly in a folder and has a wanted name, in any order.
+
+        Raises:
+            StorageError: There is no such folder, or it cannot be listed.
+        """
+        ...
+
+    def find(self, location: str) -> Entry | None:
+        """Return what has a name; None when there is nothing.
+
+        Raises:
+            StorageError: Nobody can tell.
+        """
+        ...
+
+    def open(self, location: str) -> Handle:
+        """Return a file, opened.
+
+        Raises:
+            StorageError: It cannot be opened.
         """
         ...

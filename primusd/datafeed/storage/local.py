@@ -1,11 +1,23 @@
 """Files of this host, or of what is mounted on it."""
 
+import errno
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.storage.base import HEAD_BYTES, TRANSIENT_ERRNOS, ReadError
+from primusd.datafeed.storage.base import (
+    HEAD_BYTES,
+    TRANSIENT_ERRNOS,
+    Entry,
+    Handle,
+    ReadError,
+    StorageError,
+)
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     import pyarrow as pa
@@ -97,6 +109,92 @@ class LocalFile:
             return os.pread(self.fd, count, offset)
         except OSError as error:
             raise read_error(self._unit, error, head=self.head()) from error
+
+
+class LocalStorage:
+    """Files of this host; links to files and folders are followed."""
+
+    reads_by_name = False
+
+    def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return the files and folders in a folder, as `Storage.entries`."""
+        try:
+            with os.scandir(folder) as found:
+                wanted = [one for one in found if is_wanted(one.name)]
+            return [entry for one in wanted if (entry := _entry_of(one)) is not None]
+        except OSError as error:
+            raise _failed(folder, error) from error
+
+    def find(self, location: str) -> Entry | None:
+        """Return what has a name, as `Storage.find`."""
+        try:
+            return _entry(location, Path(location).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _failed(location, error) from error
+
+    def open(self, location: str) -> Handle:
+        """Return a file, opened, as `Storage.open`."""
+        try:
+            return _Reader(location, os.open(location, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise _failed(location, error) from error
+
+
+class _Reader:
+    """For those who look into a file that is no unit yet."""
+
+    def __init__(self, location: str, fd: int) -> None:
+        self._location = location
+        self._fd = fd
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def read(self, offset: int, count: int) -> bytes:
+        try:
+            return os.pread(self._fd, count, offset)
+        except OSError as error:
+            raise _failed(self._location, error) from error
+
+
+def _entry_of(found: "os.DirEntry[str]") -> Entry | None:
+    try:
+        entry = _entry(found.path, found.stat())
+        if entry is None or not entry.is_folder:
+            return entry
+        return msgspec.structs.replace(entry, is_link=found.is_symlink())
+    except FileNotFoundError:
+        # A link to nowhere, or it went since the folder was read.
+        return None
+
+
+def _entry(location: str, found: os.stat_result) -> Entry | None:
+    """Return a folder or a file; None for pipes, sockets and devices."""
+    if stat.S_ISDIR(found.st_mode):
+        return Entry(location, is_folder=True)
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    try:
+        location.encode("utf-8")
+    except UnicodeEncodeError:
+        raise StorageError(
+            f"the name of {os.fsencode(location)!r} is not valid UTF-8; rename the file",
+            kind="data",
+        ) from None
+    if found.st_size and not os.access(location, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), location)
+    return Entry(location, byte_count=found.st_size, pin=str(found.st_mtime_ns))
+
+
+def _failed(location: str, error: OSError) -> StorageError:
+    where = error.filename if isinstance(error.filename, str) else location
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        kind = "vanished"
+    else:
+        kind = "transient" if error.errno in TRANSIENT_ERRNOS else "data"
+    return StorageError(f"{where}: {error.strerror or error}", kind=kind)
 
 
 def read_error(unit: Unit, error: OSError, *, head: bytes = b"") -> ReadError:

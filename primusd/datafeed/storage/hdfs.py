@@ -1,0 +1,121 @@
+"""HDFS by the native client, used from threads: its asynchronous side was seen to hang.
+
+Name services, their addresses, encryption and Kerberos come from `core-site.xml` and
+`hdfs-site.xml` in `$HADOOP_CONF_DIR`; the user is `$HADOOP_USER_NAME`, else the process's.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, Protocol, TypeVar
+
+from primusd.datafeed.storage.base import Entry, Handle, StorageError
+
+# By itself the client tries for three minutes; whoever asked does so again, and longer.
+CONFIG = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "200",
+    "dfs.client.failover.sleep.max.millis": "1000",
+    "dfs.client.socket-timeout": "30000",
+}
+_GONE = ("FileNotFound", "does not exist", "NoSuchFile")
+_DENIED = ("AccessControlException", "Permission denied", "Kerberos", "gssapi", "SASL")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Status(Protocol):
+    path: str
+    length: int
+    isdir: bool
+    modification_time: int
+
+
+class Hdfs:
+    """One NameNode, or one name service of several."""
+
+    # An opened reader has the blocks of its file, whatever has its name by now.
+    reads_by_name = False
+
+    def __init__(self, authority: str, options: Mapping[str, str], *, scheme: str = "hdfs") -> None:
+        """Make a client; nothing is asked yet.
+
+        Raises:
+            StorageError: The client's package is missing, or no configuration names a NameNode.
+        """
+        try:
+            from hdfs_native import Client  # noqa: PLC0415 an optional package
+        except ImportError:
+            raise StorageError(
+                "hdfs: needs the package hdfs-native, which is not installed",
+                kind="data",
+                hint="pip install 'primusd[hdfs]' on every host, or use webhdfs:",
+            ) from None
+        self._prefix = f"{scheme}://{authority}"
+        url = self._prefix if authority else None
+        self._client = _told("hdfs:", Client, url, CONFIG, options.get("confDir") or None)
+
+    def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return what lies in a folder, as `Storage.entries`."""
+        path = _path(folder)
+        found: list[_Status] = _told(folder, lambda: list(self._client.list_status(path)))
+        return [self._entry(one) for one in found if is_wanted(one.path.rpartition("/")[2])]
+
+    def find(self, location: str) -> Entry | None:
+        """Return what has a name, as `Storage.find`."""
+        try:
+            return self._entry(_told(location, self._client.get_file_info, _path(location)))
+        except StorageError as error:
+            if error.kind == "vanished":
+                return None
+            raise
+
+    def open(self, location: str) -> Handle:
+        """Return a file, opened, as `Storage.open`."""
+        return _Reader(location, _told(location, self._client.read, _path(location)))
+
+    def _entry(self, status: _Status) -> Entry:
+        return Entry(
+            self._prefix + status.path, status.isdir, status.length, str(status.modification_time)
+        )
+
+
+class _FileReader(Protocol):
+    def __len__(self) -> int: ...
+
+    def read_range(self, offset: int, count: int, /) -> bytes: ...
+
+
+class _Reader:
+    def __init__(self, location: str, reader: _FileReader) -> None:
+        self._location = location
+        self._reader = reader
+
+    def read(self, offset: int, count: int) -> bytes:
+        # The client panics at a range beyond the end.
+        count = max(0, min(count, len(self._reader) - offset))
+        return bytes(_told(self._location, self._reader.read_range, offset, count))
+
+
+def _path(location: str) -> str:
+    # Not by urlsplit: names may have ? and # in them.
+    return "/" + location.partition("://")[2].partition("/")[2]
+
+
+def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what the client returns, with its errors named."""
+    try:
+        return call(*args, **kwargs)
+    except FileNotFoundError:
+        raise StorageError(f"{location} does not exist", kind="vanished") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        # What it knows of each DataNode is long, and tells a person nothing.
+        text = " ".join(str(error).partition(": [DatanodeInfo")[0].split())[:400]
+        raise StorageError(text, kind=_kind(error, text)) from error
+
+
+def _kind(error: Exception, text: str) -> str:
+    if any(word in text for word in _GONE):
+        return "vanished"
+    if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in _DENIED):
+        return "data"
+    return "transient"

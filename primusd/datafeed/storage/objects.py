@@ -1,0 +1,148 @@
+"""Object stores by pyarrow: S3 and what speaks like it, Google Cloud Storage, Azure.
+
+Credentials come from where their own tools have them: environment, files, the instance.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from primusd.datafeed.storage.base import Entry, Handle, StorageError
+
+if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
+    from pyarrow import NativeFile, fs
+
+S3_SCHEMES = ("s3", "s3a", "s3n")
+GCS_SCHEMES = ("gs", "gcs")
+AZURE_SCHEMES = ("abfs", "abfss", "az")
+CONNECT_S, REQUEST_S = 10.0, 30.0
+_GONE = ("NO_SUCH_KEY", "NO_SUCH_BUCKET", "RESOURCE_NOT_FOUND", "BlobNotFound", "HTTP status 404")
+_DENIED = (
+    *("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "HTTP status 403", "INVALID_CLIENT"),
+    *("AuthenticationFailed", "AuthorizationFailure", "PERMISSION_DENIED", "UNAUTHENTICATED"),
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Objects:
+    """One store, as seen with one set of options."""
+
+    reads_by_name = True
+
+    def __init__(self, scheme: str, authority: str, options: Mapping[str, str]) -> None:
+        """Make a client; nothing is asked yet.
+
+        Args:
+            scheme: Of the URL.
+            authority: The bucket, or `container@account.host` of Azure.
+            options: `endpoint`, `region`, `anonymous`, `account`.
+
+        Raises:
+            StorageError: The client cannot be made of these.
+        """
+        self._prefix = f"{scheme}://{authority}"
+        # A bucket's name is the first part of a path, for pyarrow.
+        self._bucket = authority.partition("@")[0]
+        self._fs = _told(self._prefix, _client, scheme, authority, options)
+
+    def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return what lies in a folder, as `Storage.entries`."""
+        from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415 starts threads
+
+        selector = FileSelector(self._path(folder).rstrip("/"))
+        found = _told(folder, lambda: list(self._fs.get_file_info(selector)))
+        return [
+            self._entry(one)
+            for one in found
+            if is_wanted(one.base_name) and one.type != FileType.NotFound
+        ]
+
+    def find(self, location: str) -> Entry | None:
+        """Return what has a name, as `Storage.find`."""
+        from pyarrow.fs import FileType  # noqa: PLC0415 starts threads
+
+        path = self._path(location).rstrip("/")
+        found = _told(location, lambda: self._fs.get_file_info([path])[0])
+        return None if found.type == FileType.NotFound else self._entry(found)
+
+    def open(self, location: str) -> Handle:
+        """Return an object, opened, as `Storage.open`."""
+        path = self._path(location)
+        return _Reader(location, _told(location, lambda: self._fs.open_input_file(path)))
+
+    def _path(self, location: str) -> str:
+        return self._bucket + location.removeprefix(self._prefix)
+
+    def _entry(self, info: "fs.FileInfo") -> Entry:
+        from pyarrow.fs import FileType  # noqa: PLC0415 starts threads
+
+        pin = "" if info.mtime_ns is None else str(info.mtime_ns)
+        location = self._prefix + info.path.removeprefix(self._bucket)
+        return Entry(location, info.type == FileType.Directory, info.size or 0, pin)
+
+
+class _Reader:
+    def __init__(self, location: str, file: "NativeFile") -> None:
+        self._location = location
+        self._file = file
+
+    def read(self, offset: int, count: int) -> bytes:
+        return _told(self._location, self._file.read_at, count, offset)
+
+
+def _client(scheme: str, authority: str, options: Mapping[str, str]) -> "fs.FileSystem":
+    from pyarrow import fs  # noqa: PLC0415 starts threads
+
+    endpoint = options.get("endpoint", "")
+    kind, _, host = endpoint.rpartition("://")
+    anonymous = options.get("anonymous") == "true"
+    if scheme in S3_SCHEMES:
+        return fs.S3FileSystem(
+            anonymous=anonymous,
+            region=options.get("region") or None,
+            endpoint_override=endpoint or None,
+            connect_timeout=CONNECT_S,
+            request_timeout=REQUEST_S,
+        )
+    if scheme in GCS_SCHEMES:
+        return fs.GcsFileSystem(
+            anonymous=anonymous,
+            scheme=kind or "https",
+            endpoint_override=host or None,
+            retry_time_limit=timedelta(seconds=REQUEST_S),
+        )
+    account = options.get("account") or authority.partition("@")[2].partition(".")[0]
+    if not account:
+        raise ValueError("an Azure URL is abfs://container@account.dfs.core.windows.net/path")
+    key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or None
+    if not endpoint:
+        return fs.AzureFileSystem(account, account_key=key)
+    # By name: the stubs spell these words otherwise.
+    places: dict[str, Any] = {}
+    for service in ("blob", "dfs"):
+        places |= {f"{service}_storage_authority": host, f"{service}_storage_scheme": kind}
+    return fs.AzureFileSystem(account, key, **places)
+
+
+def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what pyarrow returns, with its errors named."""
+    from pyarrow import ArrowException  # noqa: PLC0415 starts threads
+
+    try:
+        return call(*args, **kwargs)
+    except FileNotFoundError:
+        raise StorageError(f"{location} does not exist", kind="vanished") from None
+    except (OSError, ValueError, ArrowException) as error:
+        text = " ".join(str(error).split())[:400]
+        raise StorageError(text, kind=_kind(error, text)) from error
+
+
+def _kind(error: Exception, text: str) -> str:
+    if any(word in text for word in _GONE):
+        return "vanished"
+    if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in _DENIED):
+        return "data"
+    return "transient"

@@ -1,0 +1,107 @@
+"""HDFS by its web service: needs no package, and goes through gateways.
+
+`webhdfs://host:9870/path` and `swebhdfs://` (TLS). The user is `$HADOOP_USER_NAME`, a delegation
+token that of `$HADOOP_TOKEN`; Kerberos needs the native client.
+"""
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+
+from primusd.datafeed.storage.base import Entry, Handle, StorageError
+
+ANSWER_S = 30.0
+_TRANSIENT = ("SafeMode", "Retriable", "Standby", "RemoteException")
+
+
+class WebHdfs:
+    """One NameNode or gateway."""
+
+    reads_by_name = True
+
+    def __init__(self, scheme: str, authority: str, options: Mapping[str, str]) -> None:
+        """Make a client; nothing is asked yet."""
+        self._prefix = f"{scheme}://{authority}"
+        kind = "https" if scheme == "swebhdfs" else "http"
+        self._base = f"{kind}://{authority}/webhdfs/v1"
+        self._who = {}
+        if user := options.get("user") or os.environ.get("HADOOP_USER_NAME", ""):
+            self._who["user.name"] = user
+        if token := os.environ.get("HADOOP_TOKEN", ""):
+            self._who = {"delegation": token}
+        # Our own opener: HTTP proxies of the environment are for other hosts.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return what lies in a folder, as `Storage.entries`."""
+        found = json.loads(self._ask(folder, op="LISTSTATUS"))["FileStatuses"]["FileStatus"]
+        base = folder.rstrip("/")
+        return [
+            _entry(f"{base}/{one['pathSuffix']}" if one["pathSuffix"] else base, one)
+            for one in found
+            if is_wanted(one["pathSuffix"])
+        ]
+
+    def find(self, location: str) -> Entry | None:
+        """Return what has a name, as `Storage.find`."""
+        try:
+            return _entry(
+                location, json.loads(self._ask(location, op="GETFILESTATUS"))["FileStatus"]
+            )
+        except StorageError as error:
+            if error.kind == "vanished":
+                return None
+            raise
+
+    def open(self, location: str) -> Handle:
+        """Return a file, as `Storage.open`; the service keeps none open."""
+        return _Reader(self._ask, location)
+
+    def _ask(self, location: str, **parameters: str) -> bytes:
+        path = location.removeprefix(self._prefix)
+        words = urllib.parse.urlencode({**parameters, **self._who})
+        url = f"{self._base}{urllib.parse.quote(path)}?{words}"
+        try:
+            with self._opener.open(url, timeout=ANSWER_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            raise _refused(location, error) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise StorageError(f"{location}: {error}", kind="transient") from error
+
+
+class _Reader:
+    def __init__(self, ask: Callable[..., bytes], location: str) -> None:
+        self._ask = ask
+        self._location = location
+
+    def read(self, offset: int, count: int) -> bytes:
+        if count <= 0:
+            return b""
+        return self._ask(self._location, op="OPEN", offset=str(offset), length=str(count))
+
+
+def _entry(location: str, status: Mapping[str, object]) -> Entry:
+    return Entry(
+        location,
+        status["type"] == "DIRECTORY",
+        int(str(status["length"])),
+        str(status["modificationTime"]),
+    )
+
+
+def _refused(location: str, error: urllib.error.HTTPError) -> StorageError:
+    try:
+        said = json.loads(error.read())["RemoteException"]
+        name, text = str(said["exception"]), str(said["message"]).partition("\n")[0]
+    except (OSError, ValueError, KeyError, TypeError):
+        name, text = "", f"HTTP {error.code} {error.reason}"
+    if error.code == 404 or name == "FileNotFoundException":
+        return StorageError(f"{location} does not exist", kind="vanished")
+    is_brief = error.code >= 500 or any(word in name or word in text for word in _TRANSIENT)
+    is_brief |= "safe mode" in text
+    return StorageError(f"{name}: {text}", kind="transient" if is_brief else "data")
