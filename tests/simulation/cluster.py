@@ -239,10 +239,12 @@ class Town:
             self._submitted.add(uid)
             return
         spec = spec_of(self.script.seed, planned.number, planned.features)
-        known = {f"job{one.number}" for one in self.script.jobs}
-        spec = replace(spec, after=tuple(name for name in spec.after if name in known))
         # The API finds the uids of the names in `after`.
-        after = tuple(name.replace("job", "j") for name in spec.after)
+        uids = {name: name.replace("job", "j") for name in spec.after}
+        after = tuple(found for found in uids.values() if found in self._planned)
+        if len(after) < len(uids):
+            known = tuple(name for name in spec.after if uids[name] in self._planned)
+            spec = replace(spec, after=known)
         submitted = ev.JobSubmitted(uid, spec, {}, "ann", key=uid, spec_digest="d", after=after)
         self.ask(uid, submitted)
         self.schedule.later(2_000, self._submit, planned, tries + 1)
@@ -328,13 +330,13 @@ class Town:
 
     def _until(self, holds: Callable[[], bool]) -> None:
         revision = -1
+        heads, step = self.heads, self.schedule.step
         while True:
-            head = self.heads[-1]
-            if head.revision != revision or self._calls % 50 == 0:
-                revision = head.revision
+            if heads[-1].revision != revision or self._calls % 50 == 0:
+                revision = heads[-1].revision
                 if holds():
                     return
-            if not self.schedule.step(LIFE_MS):
+            if not step(LIFE_MS):
                 raise AssertionError("12: a job does not end by time alone")
             self._count_call()
 

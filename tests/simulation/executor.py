@@ -104,7 +104,7 @@ class Executor:
     # Time.
 
     def _later(self, delay_ms: int, call: object, *args: object) -> None:
-        self._schedule.later(delay_ms, self._if_alive, call, args)
+        self._schedule.put(self._schedule.now_ms + delay_ms, self._if_alive, (call, args))
 
     def _if_alive(self, call: object, args: tuple[object, ...]) -> None:
         if not self.is_alive:
@@ -129,11 +129,10 @@ class Executor:
             self._carry_out(duty)
         if not self.is_alive:
             return
-        due_ms = [self._talk(now_ms)]
-        if isinstance(duty, machine.Idle):
-            due_ms.append(duty.wake_ms)
-        wake_ms = min((one for one in due_ms if one > now_ms), default=0)
-        if wake_ms and (wake_ms < self._wake_ms or self._wake_ms <= now_ms):
+        wake_ms = self._talk(now_ms)
+        if isinstance(duty, machine.Idle) and now_ms < duty.wake_ms:
+            wake_ms = min(wake_ms, duty.wake_ms) if now_ms < wake_ms else duty.wake_ms
+        if now_ms < wake_ms and (wake_ms < self._wake_ms or self._wake_ms <= now_ms):
             self._wake_ms = wake_ms
             self._later(wake_ms - now_ms, self.act)
 

@@ -80,7 +80,7 @@ class Head:
 
     def later(self, delay_ms: int, call: Callable[..., None], *args: object) -> None:
         """Call later in this life; while it stands still nothing happens."""
-        self.schedule.later(delay_ms, self._call, call, args)
+        self.schedule.put(self.schedule.now_ms + delay_ms, self._call, (call, args))
 
     def _call(self, call: Callable[..., None], args: tuple[object, ...]) -> None:
         if self.is_dead:

@@ -102,7 +102,8 @@ class Host:
         return [one for one in self.directories.values() if one.is_alive]
 
     def _later(self, delay_ms: int, call: Callable[..., None], *args: object) -> None:
-        self._schedule.later(delay_ms, self._in_boot, self.boot, call, args)
+        at_ms = self._schedule.now_ms + delay_ms
+        self._schedule.put(at_ms, self._in_boot, (self.boot, call, args))
 
     def _in_boot(self, boot: int, call: Callable[..., None], args: tuple[object, ...]) -> None:
         if self.is_up and self.boot == boot:

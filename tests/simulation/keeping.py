@@ -103,7 +103,8 @@ class Keeping:
             if key is not None and key not in wanted:
                 self._running.pop(key, None)
         for key, command in wanted.items():
-            self._begin(key, command)
+            if self._running.get(key) is not command:
+                self._begin(key, command)
         if plan:
             self._plans[machine] = plan
         else:

@@ -26,7 +26,10 @@ class Schedule:
 
     def later(self, delay_ms: int, call: Callable[..., None], *args: object) -> None:
         """Call once so much time has passed."""
-        at_ms = self.now_ms + delay_ms
+        self.put(self.now_ms + delay_ms, call, args)
+
+    def put(self, at_ms: int, call: Callable[..., None], args: tuple[object, ...]) -> None:
+        """Call at that time."""
         calls = self._calls.get(at_ms)
         if calls is None:
             self._calls[at_ms] = deque(((call, args),))

@@ -89,14 +89,15 @@ class Line:
 
     def send(self, direction: int, call: Callable[..., None], *args: object) -> None:
         """Carry a message to one end (0 the head, 1 the host), behind those before it."""
-        if not self.is_open or self._host in self._wire.cut:
+        wire = self._wire
+        if not self.is_open or self._host in wire.cut:
             return
-        if self._wire.breaks():
+        if wire.weather.broken_share and wire.breaks():
             self.end()
             return
-        at_ms = max(self._last_ms[direction], self._schedule.now_ms + self._wire.delay_ms())
+        at_ms = max(self._last_ms[direction], self._schedule.now_ms + wire.delay_ms())
         self._last_ms[direction] = at_ms
-        self._schedule.later(at_ms - self._schedule.now_ms, self._arrive, call, args)
+        self._schedule.put(at_ms, self._arrive, (call, args))
 
     def _arrive(self, call: Callable[..., None], args: tuple[object, ...]) -> None:
         if self._host not in self._wire.cut:
