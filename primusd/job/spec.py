@@ -213,14 +213,38 @@ class KafkaSource(Struct, frozen=True):
     security: KafkaSecurity = KafkaSecurity()
 
 
+class TimeRange(Struct, frozen=True):
+    """Which folders by time are read (`job/partitions.py`)."""
+
+    first: str
+    """`2026-01-01`, or `2026-01-01T05`."""
+    last: str
+    """Likewise, included; `now`: without an end."""
+    zone: str = "UTC"
+
+
 class Source(Struct, frozen=True):
     """Where rows come from."""
 
     files: str = ""
-    """A path, a folder or a glob; relative paths were made absolute by the client. "" none."""
+    """A path, a folder or a glob, or a URL of one; relative paths were made absolute by the
+    client. "" none.
+    """
     kafka: KafkaSource | None = None
     weight: int = 1
     """Share of the rows where sources are mixed; rank with `priority`."""
+    span: TimeRange | None = None
+    """Its path is a template; None: it is none."""
+    markers: tuple[str, ...] = ()
+    """Files that a folder has once it is whole."""
+    missing: str = "fail"
+    """`wait`, `skip` or `fail`."""
+    skip_after_ms: int = 0
+    """Of `skip`: after the end of the folder's own time."""
+    is_recursive: bool = False
+    """A folder stands for the files in its sub-folders too."""
+    storage: Mapping[str, str] = {}
+    """Options of the storage, as in `docs/storages.md`; no secrets."""
 
 
 class Split(Struct, frozen=True):

@@ -136,26 +136,60 @@ def test_something_that_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_format_that_no_name_tells_is_refused_with_the_first_bytes(tmp_path: Path) -> None:
     (tmp_path / "part-0").write_bytes(b"label,user\n")
 
-    with pytest.raises(ListingError, match=r"begins with b'label,user\\n'; set format: text or"):
+    with pytest.raises(ListingError, match=r"begins with b'label,user\\n'; set format: text, raw"):
         names(tmp_path)
 
     assert names(tmp_path, "text") == ["part-0"]
 
 
-def test_a_format_that_comes_later_is_not_taken_for_text(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"label,user\n")
+def listed(path: Path, format_name: str = "", compression: str = "") -> list[dict[str, str]]:
+    found = list_files(Source(str(path)), format_name, compression)
+    return [dict(unit.options) for unit in found]
 
-    with pytest.raises(ListingError, match="with format: text its lines come as they are"):
+
+@pytest.mark.parametrize(
+    ("name", "head", "options"),
+    [
+        ("a.csv", b"x", {"format": "csv"}),
+        ("a.CSV.GZ", b"x", {"format": "csv", "compression": "gz"}),
+        ("a.jsonl.zst", b"x", {"format": "jsonl", "compression": "zst"}),
+        ("a.tfrecords", b"x", {"format": "tfrecord"}),
+        ("part-0", b"PAR1....", {"format": "parquet"}),
+        ("part-1", b"ARROW1\0\0", {"format": "arrow"}),
+        ("part-2", b"\xff\xff\xff\xff\x10\0\0\0", {"format": "arrow"}),
+    ],
+)
+def test_a_format_is_told_by_the_name_then_by_the_first_bytes(
+    tmp_path: Path, name: str, head: bytes, options: dict[str, str]
+) -> None:
+    (tmp_path / name).write_bytes(head)
+
+    assert listed(tmp_path) == [options]
+    assert listed(tmp_path, "text", "none") == [{"format": "text", "compression": "none"}]
+
+
+def test_what_the_job_file_says_wins_over_the_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(b"x")
+
+    assert listed(tmp_path, "text") == [{"format": "text", "compression": "gz"}]
+    assert listed(tmp_path, "", "zst") == [{"format": "csv", "compression": "zst"}]
+    assert listed(tmp_path, "parquet") == [{"format": "parquet"}]
+
+
+def test_a_compressed_file_of_unknown_content_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "part-0").write_bytes(b"\x1f\x8b\x08")
+
+    with pytest.raises(ListingError, match=r"compressed \(gz\), and its name tells no format"):
         names(tmp_path)
 
-    assert names(tmp_path, "text") == ["a.csv"]
 
+def test_files_without_a_byte_are_left_out_or_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"")
+    (tmp_path / "b.txt").write_bytes(b"x\n")
 
-def test_a_compressed_file_is_refused_and_not_taken_for_text(tmp_path: Path) -> None:
-    (tmp_path / "a.csv.gz").write_bytes(b"\x1f\x8b")
-
-    with pytest.raises(ListingError, match="compressed, which this build does not read yet"):
-        names(tmp_path)
+    assert names(tmp_path) == ["b.txt"]
+    with pytest.raises(ListingError, match=r"a\.txt has no byte \(1 such files\); onEmpty: skip"):
+        list_files(Source(str(tmp_path)), "", on_empty="fail")
 
 
 LIST_AS_NOBODY = """

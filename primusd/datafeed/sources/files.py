@@ -1,32 +1,17 @@
-"""Local files as a source: a path, a folder or a glob becomes pinned units in name order.
+"""The files that one source stands for: found in its storage, pinned, their format told."""
 
-Left out: names that begin with `.` or `_` (also of folders that `**` walks through) and files
-without a byte. A folder stands for the files directly in it; `**` walks down. Links to files are
-followed, links to folders are not walked by `**`. A path that exists is taken as it is, also when
-it has the characters of a pattern in it.
-"""
+from collections.abc import Iterator, Mapping, Sequence
 
-import errno
-import fnmatch
-import os
-import re
-import stat
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from msgspec import Struct
 
-from primusd.datafeed.formats.base import (
-    COMPRESSED_SUFFIXES,
-    FORMATS,
-    HEAD_BYTES,
-    OTHER_SUFFIXES,
-    TRANSIENT_ERRNOS,
-    format_of_name,
-)
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.sources.telling import TOLD_BYTES, UntoldError, form_options
+from primusd.datafeed.sources.walking import split_pattern, walk
+from primusd.datafeed.storage.base import Entry, Storage, StorageError
+from primusd.datafeed.storage.schemes import OPTION_PREFIX, scheme_of, storage_of
 from primusd.errors import PrimusdError
-from primusd.job.spec import Source
-
-PATTERN = re.compile(r"[*?\[]")
+from primusd.job.formats import FORMATS
+from primusd.job.spec import Source, StreamSpec
 
 
 class ListingError(PrimusdError):
@@ -43,152 +28,204 @@ class ListingError(PrimusdError):
         self.permanent = permanent
 
 
-def list_sources(sources: Sequence[Source], format_name: str) -> list[Unit]:
+class NotThereError(ListingError):
+    """A path names nothing, or no file: it may come later."""
+
+
+class Said(Struct, frozen=True):
+    """What a job file says of all files of a stream; "" nothing."""
+
+    format: str = ""
+    compression: str = ""
+    on_empty: str = "skip"
+    """`skip` or `fail`: files without a byte."""
+
+
+def said_of(spec: StreamSpec) -> Said:
+    """Return what a stream says of its files."""
+    decoding = spec.decoding
+    return Said(spec.format, decoding.options.get("compression", ""), decoding.on_empty)
+
+
+def list_files(
+    source: Source, format_name: str = "", compression: str = "", *, on_empty: str = "skip"
+) -> list[Unit]:
+    """Return the files of a source without times, sorted by path.
+
+    Blocks: run it in a thread.
+
+    Args:
+        source: Its path is absolute, or a URL.
+        format_name: Of `job.formats`; "" told from each file.
+        compression: Likewise.
+        on_empty: `skip` or `fail`: files without a byte.
+
+    Raises:
+        ListingError: A missing path, no permission, nothing matched, or no format can be told.
+    """
+    files = Files(source, Said(format_name, compression, on_empty))
+    return [unit for part in files.parts() for unit in part]
+
+
+def list_sources(
+    sources: Sequence[Source],
+    format_name: str = "",
+    compression: str = "",
+    *,
+    on_empty: str = "skip",
+) -> list[Unit]:
     """Return the units of all sources, source after source.
 
     Raises:
         ListingError: As `list_files`, of the first source that has a fault.
     """
-    return [unit for source in sources for unit in list_files(source, format_name)]
+    return [
+        unit
+        for source in sources
+        for unit in list_files(source, format_name, compression, on_empty=on_empty)
+    ]
 
 
-def list_files(source: Source, format_name: str) -> list[Unit]:
-    """Return the files of a source, sorted by path, each pinned by its size and time of change.
+class Files:
+    """What a path, a folder or a glob of one storage stands for."""
 
-    Blocks: run it in a thread.
+    def __init__(
+        self, source: Source, said: Said, *, options: Mapping[str, str] | None = None
+    ) -> None:
+        """Look at nothing yet.
 
-    Args:
-        source: Its path is absolute.
-        format_name: `text` or `parquet`; "" told from each file's name.
+        Args:
+            source: Its path is absolute, or a URL, and no template any more.
+            said: Of all its files.
+            options: Further options of its units.
 
-    Raises:
-        ListingError: A missing path, no permission, nothing matched, or no format can be told.
-    """
-    path = source.files.removeprefix("file://")
-    if not path.startswith("/"):
-        raise ListingError(f"data source {source.files!r} is not an absolute path")
-    if format_name and format_name not in FORMATS:
-        raise ListingError(f"format {format_name!r} is not one of {', '.join(FORMATS)}")
-    try:
-        names, found = _matches(path)
-    except OSError as error:
-        raise _failed(path, error) from error
-    units = [unit for name in sorted(names) if (unit := _unit(name, format_name)) is not None]
-    if not units:
-        raise ListingError(_nothing(path, found, len(names)))
-    return units
+        Raises:
+            ListingError: The path is none, or its storage cannot be had.
+        """
+        self.path = source.files.removeprefix("file://")
+        self._source = source
+        self._said = said
+        self._options = {f"{OPTION_PREFIX}{key}": value for key, value in source.storage.items()}
+        self._options |= options or {}
+        self._empty: list[str] = []
+        if not scheme_of(self.path) and not self.path.startswith("/"):
+            raise ListingError(f"data source {source.files!r} is not an absolute path")
+        if said.format and said.format not in FORMATS:
+            raise ListingError(f"format {said.format!r} is not one of {', '.join(FORMATS)}")
+        try:
+            self._storage: Storage = storage_of(self.path, source.storage)
+        except StorageError as error:
+            raise self._failed(error) from error
 
+    def parts(self, *, after: str = "") -> Iterator[list[Unit]]:
+        """Yield the units folder by folder, sorted by path.
 
-def _matches(path: str) -> tuple[list[str], str]:
-    """Return the files that a path, a folder or a glob names, and which of the three it is."""
-    try:
-        mode = Path(path).stat().st_mode
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        if not PATTERN.search(path):
+        Args:
+            after: The location of a file: of its folder all files are listed, of folders before
+                it none.
+
+        Raises:
+            ListingError: A path that cannot be listed, or a file of unknown format.
+            NotThereError: There is no file with a byte.
+        """
+        unit_count = 0
+        try:
+            kind, lists = self._lists(after)
+            for entries in lists:
+                units = [unit for one in entries if (unit := self._unit(one)) is not None]
+                unit_count += len(units)
+                if self._empty and self._said.on_empty == "fail":
+                    raise ListingError(
+                        f"{self._empty[0]} has no byte ({len(self._empty)} such files); "
+                        "onEmpty: skip leaves them out"
+                    )
+                yield units
+        except StorageError as error:
+            raise self._failed(error) from error
+        if not unit_count and not after:
+            raise NotThereError(_nothing(self.path, kind, len(self._empty)))
+
+    def has_markers(self, names: Sequence[str]) -> str:
+        """Return which of some files is not in the source's folder yet; "" none is missing.
+
+        Raises:
+            ListingError: Nobody can tell.
+        """
+        try:
+            folder = self._folder()
+            for name in names:
+                if self._storage.find(f"{folder.rstrip('/')}/{name}") is None:
+                    return f"{folder.rstrip('/')}/{name}"
+        except StorageError as error:
+            raise self._failed(error) from error
+        return ""
+
+    def _folder(self) -> str:
+        """Return the folder that the source is about."""
+        folder, pattern = split_pattern(self.path)
+        if pattern or self.path.endswith("/"):
+            return folder
+        found = self._storage.find(folder)
+        if found is not None and not found.is_folder:
+            return folder.rpartition("/")[0]
+        # A file that is not there yet would have an ending.
+        name = folder.rpartition("/")[2]
+        return folder.rpartition("/")[0] if found is None and "." in name else folder
+
+    def _lists(self, after: str) -> tuple[str, Iterator[list[Entry]]]:
+        """Return what the path is, and lists of entries that it stands for."""
+        folder, pattern = split_pattern(self.path)
+        exact = self._find(self.path.rstrip("/") or "/", is_pattern=bool(pattern))
+        if exact is not None and not exact.is_folder:
+            return "file", iter([[exact]])
+        if exact is not None:
+            below = ("**",) if self._source.is_recursive else ("*",)
+            return "folder", walk(self._storage, exact.location or "/", below, after=after)
+        if not pattern:
+            raise StorageError(f"{self.path}: No such file or directory", kind="vanished")
+        return "glob", walk(self._storage, folder, pattern, after=after)
+
+    def _find(self, location: str, *, is_pattern: bool) -> Entry | None:
+        try:
+            return self._storage.find(location)
+        except StorageError:
+            if is_pattern:
+                return None
             raise
-        return list(_glob(path)), "glob"
-    if stat.S_ISDIR(mode):
-        return [entry.path for entry in _entries(path) if entry.is_file()], "folder"
-    if not stat.S_ISREG(mode):
-        raise ListingError(f"data source {path} is neither a file nor a folder")
-    return [path], "file"
 
-
-def _glob(pattern: str) -> Iterator[str]:
-    parts = [part for part in pattern.split("/") if part]
-    fixed = next(index for index, part in enumerate(parts) if PATTERN.search(part))
-    folder = "/" + "/".join(parts[:fixed])
-    if not Path(folder).is_dir():
-        Path(folder).stat()
-        return
-    # `a/**/**/b` names a file once, however many ways lead to it.
-    yield from dict.fromkeys(_walk(folder, tuple(parts[fixed:])))
-
-
-def _walk(folder: str, parts: tuple[str, ...]) -> Iterator[str]:
-    part, rest = parts[0], parts[1:]
-    if part == "**":
-        yield from _walk(folder, rest or ("*",))
-        for entry in _entries(folder):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path, parts)
-        return
-    for entry in _entries(folder, part):
-        if rest and entry.is_dir():
-            yield from _walk(entry.path, rest)
-        elif not rest and entry.is_file():
-            yield entry.path
-
-
-def _entries(folder: str, pattern: str = "*") -> list[os.DirEntry[str]]:
-    """Return what a folder has, but hidden names; a pattern that names them has them."""
-    with os.scandir(folder) as found:
-        return [
-            entry
-            for entry in found
-            if fnmatch.fnmatchcase(entry.name, pattern)
-            and (pattern[:1] in "._" or not entry.name.startswith((".", "_")))
-        ]
-
-
-def _unit(path: str, format_name: str) -> Unit | None:
-    """Return the pinned unit of a file; None when it has no byte."""
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ListingError(
-            f"the name of {os.fsencode(path)!r} is not valid UTF-8; rename the file"
-        ) from None
-    try:
-        found = Path(path).stat()
-        if not found.st_size:
+    def _unit(self, entry: Entry) -> Unit | None:
+        """Return the pinned unit of a file; None when it has no byte."""
+        if not entry.byte_count:
+            self._empty.append(entry.location)
             return None
-        name = format_name or _told_format(path)
-        if not os.access(path, os.R_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    except OSError as error:
-        raise _failed(path, error) from error
-    return Unit("file", path, found.st_size, str(found.st_mtime_ns), {"format": name})
+
+        def head() -> bytes:
+            count = min(TOLD_BYTES, entry.byte_count)
+            return self._storage.open(entry.location).read(0, count)
+
+        said = {"format": self._said.format, "compression": self._said.compression}
+        try:
+            form = form_options(entry.location, said, head)
+        except UntoldError as error:
+            raise ListingError(str(error)) from None
+        return Unit("file", entry.location, entry.byte_count, entry.pin, form | self._options)
+
+    def _failed(self, error: StorageError) -> ListingError:
+        text = f"data source {self.path} cannot be listed: {error.message}"
+        if error.kind == "vanished":
+            return NotThereError(text)
+        return ListingError(text, permanent=error.kind != "transient", hint=error.hint)
 
 
-def _told_format(path: str) -> str:
-    name = format_of_name(path)
-    if name:
-        return name
-    if path.lower().endswith(COMPRESSED_SUFFIXES):
-        raise ListingError(
-            f"{path} is compressed, which this build does not read yet; uncompress it first"
-        )
-    if path.lower().endswith(OTHER_SUFFIXES):
-        raise ListingError(
-            f"{path} is of a format that this build does not read yet; "
-            "with format: text its lines come as they are"
-        )
-    with Path(path).open("rb") as file:
-        head = file.read(HEAD_BYTES)
-    raise ListingError(
-        f"the name of {path} tells no format, and it begins with {head!r}; "
-        f"set format: {' or '.join(FORMATS)}"
-    )
-
-
-def _failed(path: str, error: OSError) -> ListingError:
-    where = error.filename if isinstance(error.filename, str) else path
-    return ListingError(
-        f"data source {path} cannot be listed: {where}: {error.strerror or error}",
-        permanent=error.errno not in TRANSIENT_ERRNOS,
-    )
-
-
-def _nothing(path: str, found: str, empty: int) -> str:
+def _nothing(path: str, kind: str, empty: int) -> str:
     left_out = f" ({empty} without a byte)" if empty else ""
-    match found:
+    match kind:
         case "glob":
             return f"data source {path} matches no file{left_out}"
         case "folder":
             return (
                 f"data source {path} is a folder with no file in it{left_out}; "
-                f"for files in its sub-folders write {path.rstrip('/')}/**/*"
+                f"for files in its sub-folders write recursive: true, or {path.rstrip('/')}/**/*"
             )
         case _:
             return f"data source {path} has no byte"

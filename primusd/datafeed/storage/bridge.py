@@ -1,6 +1,7 @@
 """Any other storage, by the package fsspec and its drivers: http, ftp, oss, hf and more."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 from primusd.datafeed.storage.base import Entry, Handle, StorageError
@@ -83,7 +84,7 @@ class Bridge:
 
     def _entry(self, info: Mapping[str, Any], location: str = "") -> Entry:  # what drivers tell
         low = {str(key).lower(): value for key, value in info.items()}
-        pin = next((str(low[key]) for key in PINS if low.get(key)), "")
+        pin = next((_pin(low[key]) for key in PINS if low.get(key)), "")
         if not location:
             location = str(self._fs.unstrip_protocol(low["name"])).rstrip("/")
             # Drivers have several names; a unit keeps the one that was written.
@@ -102,6 +103,11 @@ class Bridge:
             permanent = (PermissionError, ValueError, NotImplementedError, TypeError)
             kind = "data" if isinstance(error, permanent) else "transient"
             raise StorageError(text, kind=kind) from error
+
+
+def _pin(value: object) -> str:
+    """Return a time or a tag as text; drivers tell one time in several types."""
+    return str(value.timestamp() if isinstance(value, datetime) else value)
 
 
 class _Reader:

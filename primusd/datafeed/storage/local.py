@@ -128,11 +128,14 @@ class LocalStorage:
     def find(self, location: str) -> Entry | None:
         """Return what has a name, as `Storage.find`."""
         try:
-            return _entry(location, Path(location).stat())
+            found = _entry(location, Path(location).stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise _failed(location, error) from error
+        if found is None:
+            raise StorageError(f"{location} is neither a file nor a folder", kind="data")
+        return found
 
     def open(self, location: str) -> Handle:
         """Return a file, opened, as `Storage.open`."""
