@@ -254,13 +254,18 @@ class Split(Struct, frozen=True):
     byte_count: int = 0
 
 
+LANES = 8
+SHUFFLE_BLOCKS = 8
+SHUFFLE_BLOCK_ROWS = 65_536
+
+
 class Shuffle(Struct, frozen=True):
     """How rows are permuted: computed from the seed, never stored."""
 
     seed: int = 0
-    blocks: int = 8
+    blocks: int = SHUFFLE_BLOCKS
     """Blocks whose rows are mixed at once."""
-    block_rows: int = 65_536
+    block_rows: int = SHUFFLE_BLOCK_ROWS
 
 
 class Sample(Struct, frozen=True):
@@ -316,7 +321,7 @@ class StreamSpec(Struct, frozen=True):
     """None: as listed."""
     mixing: str = "inOrder"
     """`inOrder`, `roundRobin`, `weighted` or `priority`."""
-    lanes: int = 8
+    lanes: int = LANES
     """Of order `strict`."""
     sample: Sample | None = None
     """None: all rows."""

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from primusd.job.spec import Sample, Shuffle, Source, StreamSpec
+from primusd.job.spec import (
+    LANES,
+    SHUFFLE_BLOCK_ROWS,
+    SHUFFLE_BLOCKS,
+    Sample,
+    Shuffle,
+    Source,
+    StreamSpec,
+)
 from primusd.jobfile.section import Section
 
 ORDER_FIELDS = ("shuffle", "order", "lanes", "mixing", "sample", "tail")
@@ -41,7 +49,7 @@ def read_order(section: Section, stream: StreamSpec, *, has_weights: bool) -> St
         order=order,
         shuffle=_shuffle(section),
         mixing=mixing if len(stream.sources) > 1 else "inOrder",
-        lanes=section.count("lanes", StreamSpec.lanes, low=1, high=TRACKS_MAX),
+        lanes=section.count("lanes", LANES, low=1, high=TRACKS_MAX),
         sample=_sample(section),
         tail=section.choice("tail", ("uneven", "drop", "pad"), "uneven"),
     )
@@ -71,8 +79,8 @@ def _shuffle(section: Section) -> Shuffle | None:
     )
     return Shuffle(
         shuffle.count("seed", 0, high=SEED_MAX),
-        shuffle.count("blocks", Shuffle.blocks, low=1, high=256),
-        shuffle.count("blockRows", Shuffle.block_rows, low=1, high=1 << 20),
+        shuffle.count("blocks", SHUFFLE_BLOCKS, low=1, high=256),
+        shuffle.count("blockRows", SHUFFLE_BLOCK_ROWS, low=1, high=1 << 20),
     )
 
 
