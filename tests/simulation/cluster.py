@@ -13,7 +13,7 @@ from primusd.job.ids import AttemptId
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase
 from primusd.job.spec import JobSpec, Resources, RoleSpec
-from primusd.node.protocol import NodeOrders
+from primusd.node.protocol import NodeHello, NodeOrders
 from primusd.records import Event, Proposal
 from primusd.sweep import Strays
 from tests.simulation.checks import HEAD_DEEDS, Checks
@@ -166,13 +166,13 @@ class Town:
         def to_host(orders: NodeOrders) -> None:
             host.hear(line, orders)
 
-        def greet() -> None:
-            if self._registries[head][1].connect(host.hello(), line, to_host):
+        def greet(hello: NodeHello) -> None:
+            if self._registries[head][1].connect(hello, line, to_host):
                 line.send(1, host.welcomed)
             else:
                 line.end()
 
-        line.send(0, head.later, 0, greet)
+        line.send(0, head.later, 0, greet, host.hello())
         return line
 
     def dial_executor(self, host: Host, executor: Executor) -> Line | None:
@@ -290,7 +290,8 @@ class Town:
         self.note("all is calm")
         self.is_calm = True
         self.wire.cut.clear()
-        self.wire.weather = WEATHERS["calm"]
+        is_encoded = self.wire.weather.is_encoded
+        self.wire.weather = replace(WEATHERS["calm"], is_encoded=is_encoded)
         self.store.is_full, self.store.latency_ms = False, 1
         self.files.is_gone = False
         if self.head is None:

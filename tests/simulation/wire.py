@@ -6,7 +6,28 @@ from typing import Any
 
 from msgspec import Struct
 
+from primusd.executor import protocol as of_executors
+from primusd.node import protocol as of_nodes
 from tests.simulation.schedule import Schedule
+
+DECODERS: dict[type, Callable[[bytes], object]] = {
+    **dict.fromkeys(
+        (of_executors.Hello, of_executors.Report), of_executors.decode_executor_message
+    ),
+    **dict.fromkeys(
+        (of_executors.Welcome, of_executors.Refused, of_executors.Orders),
+        of_executors.decode_daemon_message,
+    ),
+    **dict.fromkeys((of_nodes.NodeHello, of_nodes.NodeReport), of_nodes.decode_node_message),
+    of_nodes.NodeOrders: of_nodes.decode_daemon_message,
+}
+"""How its receiver reads a message."""
+
+
+def through_bytes(value: object) -> object:
+    """Return a message as it arrives; what is none, as it is."""
+    decode = DECODERS.get(type(value))
+    return value if decode is None else decode(of_executors.encode(value))
 
 
 class Weather(Struct, frozen=True):
@@ -95,6 +116,8 @@ class Line:
         if wire.weather.broken_share and wire.breaks():
             self.end()
             return
+        if wire.weather.is_encoded:
+            args = tuple(map(through_bytes, args))
         at_ms = max(self._last_ms[direction], self._schedule.now_ms + wire.delay_ms())
         self._last_ms[direction] = at_ms
         self._schedule.put(at_ms, self._arrive, (call, args))
