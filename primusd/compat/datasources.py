@@ -1,10 +1,8 @@
 """The inputManager of an original job file, as one stream."""
 
 from primusd.compat.draft import Draft
+from primusd.compat.kafka import kafka_framing, kafka_sources
 from primusd.compat.original import Fields, Path
-
-_START_UP = ("GROUP_OFFSETS", "EARLIEST", "LATEST", "TIMESTAMP")
-_STARTS = {"GROUP_OFFSETS": "committed", "EARLIEST": "earliest", "LATEST": "latest"}
 
 
 def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
@@ -21,9 +19,12 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
         sources.append(source)
         framings.add(framing)
     if manager.has("kafkaConfig"):
-        for topic, at in _kafka_sources(manager.message("kafkaConfig")):
+        topics = manager.message("kafkaConfig")
+        for topic, at in kafka_sources(topics):
             draft.sources[*path, "sources", len(sources), "kafka"] = at
             sources.append({"kafka": topic})
+        framings.add(kafka_framing(topics))
+        topics.report_rest()
     draft.put((*path, "sources"), sources, manager.path)
     draft.put((*path, "format"), "text", manager.path)
     # Without gracefulShutdown the original never waits for readers to finish what is left.
@@ -86,32 +87,11 @@ def _date(day: Fields) -> str:
     return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
 
 
-def _kafka_sources(kafka: Fields) -> list[tuple[dict[str, object], Path]]:
-    """Return the topics as sources, each with the path it stands at."""
-    sources: list[tuple[dict[str, object], Path]] = []
-    kafka.enum("kafkaMessageType", ("JSON", "PB"))
-    for topic in kafka.messages("topics"):
-        config = topic.pairs("config")
-        mode = topic.enum("kafkaStartUpMode", _START_UP)
-        start: object = _STARTS.get(mode) or topic.number("startUpTimestamp")
-        servers = config.get("bootstrap.servers", "").split(",")
-        source: dict[str, object] = {
-            "bootstrap": [server for server in servers if server],
-            "topic": topic.text("topic"),
-            "start": start,
-        }
-        if topic.text("consumerGroup"):
-            source["group"] = topic.text("consumerGroup")
-        topic.report_rest()
-        sources.append((source, topic.path))
-    kafka.report_rest()
-    return sources
-
-
 def _framing(manager: Fields, framings: set[str], draft: Draft) -> None:
     if framings == {"raw", "lines"}:
         manager.report.mistake(
-            manager.at("fileConfig"), hint="textInput and rawInput cannot share one pipe"
+            manager.at("fileConfig"),
+            hint="lines (textInput, JSON) and bytes (rawInput, PB) cannot share one pipe",
         )
     elif framings == {"raw"}:
         for name, role in draft.roles().items():

@@ -26,7 +26,6 @@ REASONS: dict[str, str] = {
         "a record that cannot be read fails the job; see onBad"
     ),
     "inputManager.gracefulShutdownTimeWaitSec": "a trainer that was told to stop has its own grace",
-    "inputManager.kafkaConfig": "this build reads no Kafka yet",
     "inputManager.maxAllowedIoException": _LEDGER,
     "inputManager.maxNumWorkerFeederClients": "rows come on standard input",
     "inputManager.maxTaskAttempts": _LEDGER,

@@ -51,7 +51,6 @@ TABLE: tuple[NotYet, ...] = (
         "this build delivers atLeastOnce only",
         _one_of("exactlyOnce", "atMostOnce"),
     ),
-    NotYet("data.*.outOfRange", "", "this build reads no Kafka yet", _always),
     NotYet(
         "data.*.sources.*.files",
         "a URL (hdfs:, s3:, https:, …)",
@@ -65,7 +64,6 @@ TABLE: tuple[NotYet, ...] = (
         _has_template,
     ),
     NotYet("data.*.sources.*.from", "", "this build has no time ranges yet", _always),
-    NotYet("data.*.sources.*.kafka", "", "this build reads no Kafka yet", _always),
     NotYet("data.*.sources.*.marker", "", "this build does not wait for marker files yet", _always),
     NotYet(
         "data.*.sources.*.missing",
@@ -75,12 +73,6 @@ TABLE: tuple[NotYet, ...] = (
     ),
     NotYet("data.*.sources.*.to", "", "this build has no time ranges yet", _always),
     NotYet("data.*.sources.*.zone", "", "this build has no time ranges yet", _always),
-    NotYet(
-        "data.*.until",
-        "anything but end",
-        "in this build every stream ends with its files",
-        _other_than("end"),
-    ),
     NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
     NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
     NotYet(

@@ -14,6 +14,7 @@ from primusd.job.spec import (
     Split,
     StreamSpec,
     Success,
+    follows_topics,
 )
 from primusd.jobfile.decoding import render_decoding
 from primusd.jobfile.failures import render_failures
@@ -21,6 +22,7 @@ from primusd.jobfile.limits import render_limits
 from primusd.jobfile.ordering import render_order
 from primusd.jobfile.placements import rendered as rendered_placement
 from primusd.jobfile.queueing import render_queueing
+from primusd.jobfile.topics import render_source
 from primusd.jobfile.yamlwriting import write_yaml
 from primusd.units import format_bytes, format_duration
 
@@ -156,7 +158,7 @@ def _budgets(budgets: Budgets) -> Mapping[str, object]:
 def _stream(stream: StreamSpec) -> dict[str, object]:
     return {
         "sources": [
-            {"files": source.files} | ({"weight": source.weight} if source.weight != 1 else {})
+            render_source(source) | ({"weight": source.weight} if source.weight != 1 else {})
             for source in stream.sources
         ],
         **render_decoding(stream),
@@ -168,6 +170,7 @@ def _stream(stream: StreamSpec) -> dict[str, object]:
         "onBad": stream.on_bad,
         "badRows": "any" if stream.bad_rows < 0 else stream.bad_rows,
         "window": format_duration(stream.window_ms),
+        **({"outOfRange": stream.out_of_range} if follows_topics(stream) else {}),
     }
 
 

@@ -5,12 +5,19 @@ import re
 
 from msgspec.structs import replace
 
-from primusd.job.spec import Source, Split, StreamSpec
+from primusd.job.spec import Source, Split, StreamSpec, follows_topics
 from primusd.jobfile.decoding import DECODING_FIELDS, is_cut_by_bytes, read_decoding
 from primusd.jobfile.document import Path
 from primusd.jobfile.names import check_label
 from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping
+from primusd.jobfile.topics import (
+    TIME_FORM,
+    check_topics,
+    is_until,
+    read_kafka,
+    read_out_of_range,
+)
 
 STREAM_FIELDS = (
     "sources",
@@ -64,10 +71,23 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
         on_bad=on_bad,
         bad_rows=_bad_rows(section, on_bad),
         window_ms=section.duration_ms("window", 10_000, zero=False),
+        out_of_range=read_out_of_range(section, sources),
     )
+    _check_until(section, stream)
     written = section.raw("sources")
     has_weights = is_list(written) and any(is_mapping(one) and "weight" in one for one in written)
-    return read_order(section, stream, has_weights=has_weights)
+    ordered = read_order(section, stream, has_weights=has_weights)
+    check_topics(section, ordered)
+    return ordered
+
+
+def _check_until(section: Section, stream: StreamSpec) -> None:
+    if not section.has("until"):
+        return
+    if not is_until(section.raw("until")):
+        section.wrong("until", ("end", "never", TIME_FORM))
+    elif section.raw("until") != "end" and not follows_topics(stream):
+        section.wrong("until", "end", "a stream without a kafka source ends with its files")
 
 
 def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
@@ -82,10 +102,17 @@ def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
     found: list[Source] = []
     for index, one in enumerate(value):
         source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
-        if source.has("files"):
+        if source.has("files") and source.has("kafka"):
+            source.wrong("kafka", "files or kafka, not both", "write two sources")
+        elif source.has("files"):
             found.append(Source(_files(source, base_dir), weight=read_weight(source)))
-        elif source.is_mapping and not source.has("kafka"):
-            section.findings.add(source.path, hint="files is missing: a path, a folder or a glob")
+        elif source.has("kafka"):
+            kafka = read_kafka(source, section.raw("until"))
+            if kafka is not None:
+                found.append(Source(kafka=kafka, weight=read_weight(source)))
+        elif source.is_mapping:
+            hint = "files is missing: a path, a folder or a glob; or kafka, with its topics"
+            section.findings.add(source.path, hint=hint)
     return tuple(found)
 
 

@@ -95,7 +95,7 @@ def test_the_job_file_that_shows_every_field_is_right_but_for_what_has_to_come()
     with pytest.raises(NotYetError) as caught:
         parse(block)
 
-    assert {error.path for error in caught.value.errors} >= {"data.clicks.sources[1].kafka"}
+    assert {error.path for error in caught.value.errors} >= {"launcher"}
 
 
 def test_a_readme_fits_on_a_screen() -> None:

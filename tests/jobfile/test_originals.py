@@ -8,7 +8,7 @@ import pytest
 from primusd.compat.converting import convert
 from primusd.compat.environment import original_environment
 from primusd.compat.original import camel, is_original
-from primusd.errors import SpecError
+from primusd.errors import NotYetError, SpecError
 from primusd.jobfile import ParseContext, Parsed, convert_file, parse, write_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "original"
@@ -216,7 +216,15 @@ def test_a_converted_file_is_a_job_file_that_means_the_same() -> None:
 
 def test_a_file_that_asks_for_what_has_to_come_is_converted_all_the_same() -> None:
     manager = {
-        "kafkaConfig": {"topics": [{"topic": "t", "config": {"bootstrap.servers": "a:1,b:2"}}]},
+        "kafkaConfig": {
+            "topics": [
+                {
+                    "topic": "t",
+                    "consumerGroup": "g",
+                    "config": {"bootstrap.servers": "a:1,b:2", "max.poll.records": "5"},
+                }
+            ]
+        },
         "workPreserve": {"hdfsConfig": {"stagingDir": "/keep"}},
     }
     file = {"name": "x", "role": [role(inputPolicy="STREAMING")], "inputManager": manager}
@@ -227,9 +235,42 @@ def test_a_file_that_asks_for_what_has_to_come_is_converted_all_the_same() -> No
     data = conversion.document["data"]
     assert isinstance(data, dict)
     assert data["default"]["sources"] == [
-        {"kafka": {"bootstrap": ["a:1", "b:2"], "topic": "t", "start": "committed"}}
+        {"kafka": {"bootstrap": ["a:1", "b:2"], "topic": "t", "start": "committed", "group": "g"}}
     ]
+    assert any("max.poll.records" in note for note in conversion.notes)
     assert any(".stagingDir: is left out: " in note for note in conversion.notes)
+
+
+def test_topics_of_an_original_file_are_followed_as_it_says_m103() -> None:
+    topics = [
+        {
+            "topic": name,
+            "consumerGroup": "primus-example",
+            "kafkaStartUpMode": mode,
+            "startUpTimestamp": 1_700_000_000_000,
+            "config": {"bootstrap.servers": "localhost:9092", "enable.auto.commit": "true"},
+        }
+        for name, mode in (("a", "EARLIEST"), ("b", "TIMESTAMP"), ("c", "GROUP_OFFSETS"))
+    ]
+    manager = {"kafkaConfig": {"topics": topics, "kafkaMessageType": "PB"}}
+
+    spec = parsed(role(inputPolicy="STREAMING"), inputManager=manager).spec
+
+    sources = [one.kafka for one in spec.data["default"].sources if one.kafka is not None]
+    assert [one.start.kind for one in sources] == ["earliest", "time", "committed"]
+    assert {one.until.kind for one in sources} == {"never"}
+    assert {one.group for one in sources} == {"primus-example"}
+    assert spec.roles["worker"].framing == "raw"
+
+
+def test_a_user_of_the_java_client_is_refused_with_the_place_where_it_belongs() -> None:
+    config = {"bootstrap.servers": "k:9092", "security.protocol": "SASL_SSL"}
+    manager = {"kafkaConfig": {"topics": [{"topic": "t", "config": config}]}}
+
+    with pytest.raises(NotYetError) as caught:
+        parsed(role(inputPolicy="STREAMING"), inputManager=manager)
+
+    assert ["passwordFile" in one.hint for one in caught.value.errors] == [True]
 
 
 def test_one_of_our_files_is_not_converted_and_a_wrong_one_is_refused() -> None:
