@@ -22,7 +22,7 @@ from primusd.api.nodes import NodeRegistry, add_node_routes
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.sources.files import list_sources
+from primusd.datafeed.sources.files import list_sources, said_form
 from primusd.effects import Effects
 from primusd.engine import Engine
 from primusd.executor.protocol import Bootstrap
@@ -193,7 +193,7 @@ def _bootstrap(
 
 
 def _list_units(spec: StreamSpec) -> list[Unit]:
-    return list_sources(spec.sources, spec.format)
+    return list_sources(spec.sources, said_form(spec))
 
 
 def _drop_record(state: Path, job: str) -> None:

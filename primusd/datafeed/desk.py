@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from primusd.datafeed.formats.settings import HERE, Place
 from primusd.datafeed.reader import StreamReader
 from primusd.executor.protocol import Checkpoint, FeedPlan, Progress
 from primusd.job.ids import AttemptId
@@ -48,12 +49,18 @@ class Desk:
     """
 
     def __init__(
-        self, plans: tuple[FeedPlan, ...], attempt: AttemptId, clock: Callable[[], float]
+        self,
+        plans: tuple[FeedPlan, ...],
+        attempt: AttemptId,
+        clock: Callable[[], float],
+        place: Place = HERE,
     ) -> None:
         self.attempt = attempt
         self.clock = clock
         self.changed = FeedLock(self._look)
-        self.readers = {plan.stream: StreamReader(plan, self.changed, clock) for plan in plans}
+        self.readers = {
+            plan.stream: StreamReader(plan, self.changed, clock, place) for plan in plans
+        }
         self.on_urgent: Callable[[], None] = lambda: None
         self.is_closed = False
         self.generation = 0

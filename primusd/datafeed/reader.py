@@ -7,19 +7,17 @@ changes what another waits for notifies it.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from primusd.datafeed.drawing import drawing_of
-from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile, open_unit
+from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
+from primusd.datafeed.formats.opening import Opener
+from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader_state import ReaderState
 from primusd.datafeed.turns import Turns, Waiting
 from primusd.executor.protocol import FeedPlan
-
-if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
-    import pyarrow as pa
 
 FILES_OPEN_MAX = 4
 BLOCK_BYTES_MAX = 16 << 20
@@ -59,7 +57,11 @@ class StreamReader:
     """
 
     def __init__(
-        self, plan: FeedPlan, changed: threading.Condition, clock: Callable[[], float]
+        self,
+        plan: FeedPlan,
+        changed: threading.Condition,
+        clock: Callable[[], float],
+        place: Place = HERE,
     ) -> None:
         self.plan = plan
         self.is_piped = plan.delivery == "stdin"
@@ -70,9 +72,10 @@ class StreamReader:
         )
         self._changed = changed
         self._clock = clock
+        self._place = place
         self._columns: tuple[str, ...] = ()
         self._files: OrderedDict[tuple[int, int], UnitFile] = OrderedDict()
-        self._schema: pa.Schema | None = None
+        self._opener: Opener | None = None
         self._drawing = drawing_of(plan.format)
         self.turns: Turns[Block] = Turns(self._drawing)
         self._taken: Waiting[Block] | None = None
@@ -86,10 +89,9 @@ class StreamReader:
 
     def choose(self, columns: tuple[str, ...]) -> None:
         """Read these columns only; empty: those of the plan."""
-        planned = self.plan.format.get("columns", "").split(",")
-        self._columns = columns or tuple(filter(None, planned))
+        self._columns = columns
         self._files.clear()
-        self._schema = None
+        self._opener = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -148,6 +150,8 @@ class StreamReader:
     def close(self) -> None:
         """End the reading thread."""
         self._is_closed = True
+        if self._opener is not None:
+            self._opener.close()
         self._changed.notify_all()
 
     # The thread.
@@ -157,7 +161,7 @@ class StreamReader:
         if not self.is_piped:
             # While the trainer starts; and a reader never loads code later than it must.
             from primusd.datafeed import columns, frames  # noqa: F401, PLC0415 starts threads
-            from primusd.datafeed.formats import lines, parquet  # noqa: F401, PLC0415
+            from primusd.datafeed.formats import parquet, records  # noqa: F401, PLC0415
         while (holding := self._next_holding()) is not None:
             try:
                 self._read_lease(holding)
@@ -243,6 +247,7 @@ class StreamReader:
             self._forget(holding)
             raise
         with self._changed:
+            self._note_end(holding)
             self.state.was_read(holding.lease.token, holding.hi)
 
     def _read_next(self, holding: Holding) -> None:
@@ -258,6 +263,7 @@ class StreamReader:
             raise
         with self._changed:
             if block is None:
+                self._note_end(holding)
                 self.state.was_read(token, holding.hi)
             elif self._push(holding, block):
                 self._going[token] = blocks
@@ -284,24 +290,17 @@ class StreamReader:
             return
         shares = 8 * (len(self._drawing.weights) if self._drawing.has_turns else 1)
         block_bytes = max(BLOCK_BYTES_MIN, min(self.state.memory_bytes // shares, BLOCK_BYTES_MAX))
-        for block in opened.rows(lo, hi, block_bytes=block_bytes):
-            yield self._conform(block)
-
-    def _conform(self, block: RowBlock) -> RowBlock:
-        """Return the block with the columns, in order and type, of the first one ever read."""
-        from primusd.datafeed.columns import conform  # noqa: PLC0415 starts threads
-
-        if self._schema is None:
-            self._schema = block.batch.schema.remove_metadata()
-        return conform(block, self._schema)
+        yield from opened.rows(lo, hi, block_bytes=block_bytes)
 
     def _open(self, epoch: int, number: int, unit: Unit) -> UnitFile:
         key = (self._epoch_of(epoch), number)
         if key not in self._files:
-            file = open_unit(unit, self.plan.format.get("format", ""), self._columns)
+            file = self._opened(unit)
             if self._drawing.changes_units or "slice" in unit.options:
                 from primusd.datafeed.drawn import drawn  # noqa: PLC0415 starts threads
 
+                if isinstance(file, Measured):
+                    file.measure()
                 file, blocks = drawn(file, unit, epoch, self._drawing)
                 self._note_blocks(blocks)
             self._files[key] = file
@@ -309,6 +308,22 @@ class StreamReader:
                 self._files.popitem(last=False)
         self._files.move_to_end(key)
         return self._files[key]
+
+    def _opened(self, unit: Unit) -> UnitFile:
+        if self._opener is None:
+            settings = settings_of(
+                self.plan.format, memory_bytes=self.state.memory_bytes, place=self._place
+            )
+            if self._columns:
+                settings = replace(settings, columns=self._columns)
+            self._opener = Opener(settings)
+        return self._opener.open(unit)
+
+    def _note_end(self, holding: Holding) -> None:
+        """Tell where a unit ends that had to be read for that; with the lock held."""
+        file = self._files.get((self._epoch_of(holding.lease.epoch), holding.lease.unit))
+        if file is not None:
+            self.state.opened(holding.lease.unit, cuts=file.cuts, row_count=file.row_count)
 
     def _note_blocks(self, count: int) -> None:
         """Ask for as many leases as have the blocks that are to be mixed."""

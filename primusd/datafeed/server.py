@@ -38,6 +38,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskGroup, TaskStatus
 
 from primusd.datafeed.desk import Desk, Nearing, Stopping, spoken
+from primusd.datafeed.formats.settings import Place
 from primusd.datafeed.pipe import PipeDelivery
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
 from primusd.datafeed.trainer_socket import TrainerConnection
@@ -71,12 +72,13 @@ class FeedServer:
         attempt: AttemptId,
         owner: tuple[int, int] = (-1, -1),
         clock: Callable[[], float] = boot_clock,
+        folder: str = "",
     ) -> None:
         self.clock = clock
         self.socket_path = directory / SOCKET_NAME
         self._peers_file = str(directory / "peers.json")
         self._owner = owner
-        self._desk = Desk(plans, attempt, clock)
+        self._desk = Desk(plans, attempt, clock, Place(folder, *owner))
         piped = [reader for reader in self._desk.readers.values() if reader.is_piped]
         assert len(piped) <= 1, "a program has one standard input"
         self._pipe = PipeDelivery(self._desk, piped[0]) if piped else None

@@ -216,6 +216,7 @@ class Life:
                 directory=self.directory.path,
                 attempt=self.bootstrap.attempt,
                 owner=(self._account.uid, self._account.gid),
+                folder=order.workdir or str(self.directory.replica_work),
             )
             await self._tasks.start(feed.run)
             self.feed = feed

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from primusd.datafeed.formats import base, text
+from primusd.datafeed.formats import base
 from primusd.datafeed.formats.base import ReadError, RowBlock, open_unit
+from primusd.datafeed.formats.opening import Opener
+from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
 
 
@@ -21,7 +23,7 @@ def unit_of(path: Path, **options: str) -> Unit:
 
 def write(path: Path, data: bytes) -> Unit:
     path.write_bytes(data)
-    return unit_of(path, format="text")
+    return unit_of(path, format="text", compression="none")
 
 
 def lines_of(blocks: list[RowBlock]) -> list[bytes]:
@@ -176,16 +178,23 @@ def test_a_line_longer_than_a_pipe_block_is_one_piece(tmp_path: Path) -> None:
     assert [piece.span_bytes for piece in pieces] == [2, len(line), 2]
 
 
-def test_a_file_without_line_ends_is_refused_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_line_longer_than_memory_allows_is_refused_by_the_range_it_begins_in(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(text, "LINE_BYTES_MAX", 1 << 10)
-    unit = write(tmp_path / "a.txt", b"\x7fELF" + b"x" * 500_000)
+    data = b"one\n\x7fELF" + b"x" * 500_000 + b"\nend\n"
+    unit = write(tmp_path / "a.txt", data)
+    small = Settings(memory_bytes=400_000)
+    found: list[RowBlock] = []
 
-    with pytest.raises(ReadError, match="has no line end within") as caught:
-        read_rows(unit, 0, 200_000)
+    def read(lo: int, hi: int) -> None:
+        found.extend(Opener(small).open(unit).rows(lo, hi, block_bytes=1 << 20))
 
-    assert caught.value.kind == "data"
+    with pytest.raises(ReadError, match="no record ends within 100000 bytes, a quarter") as caught:
+        read(0, 200_000)
+    read(200_000, len(data))
+
+    assert lines_of(found) == [b"one", b"end"]
+    assert (caught.value.kind, caught.value.lo, caught.value.hi) == ("data", 4, len(data) - 4)
     assert caught.value.head.startswith(b"\x7fELF")
 
 

@@ -7,7 +7,7 @@ positions it carries; a block is taken whole or up to a record boundary, never i
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.storage.base import HEAD_BYTES, TRANSIENT_ERRNOS, OpenFile, ReadError
@@ -143,6 +143,15 @@ class UnitFile(Protocol):
         Raises:
             ReadError: As `rows`.
         """
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """An opened unit whose end may not be known before all of it was read."""
+
+    def measure(self) -> None:
+        """Find its end out, where it is not known."""
         ...
 
 

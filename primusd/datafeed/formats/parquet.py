@@ -1,54 +1,58 @@
 """Parquet: a position is a row, and the cheap cuts are the ends of the row groups."""
 
-import base64
-import json
-import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from primusd.datafeed.formats.base import (
-    PipeBlock,
-    ReadError,
-    RowBlock,
-    check_pin,
-    head_of,
-    open_pinned,
-    read_error,
-)
+from primusd.datafeed.formats.base import OpenFile, ReadError, RowBlock, head_of, read_error
+from primusd.datafeed.formats.filtering import columns_of, matches_range
+from primusd.datafeed.formats.nested import type_at
+from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
+from primusd.job.conditions import Condition
 
 BLOCK_ROWS_MAX = 1 << 16
-JSON_ROWS = 1024
+PROBE_ROWS = 256
+"""Read first of a file: how much a row takes once it is decoded is known only then."""
+PAGE_BYTES = 1 << 20
 
 
 class ParquetUnit:
     """A Parquet file whose footer was read once."""
 
-    def __init__(self, unit: Unit, columns: tuple[str, ...]) -> None:
+    def __init__(self, unit: Unit, file: OpenFile, settings: Settings) -> None:
+        """Read the footer.
+
+        Raises:
+            ReadError: It is none, or a column is missing.
+        """
         self._unit = unit
-        self._file = open_pinned(unit)
+        self._file = file
+        self._settings = settings
         try:
-            # By descriptor: the file that was checked is the one that is read.
-            self._parquet = pq.ParquetFile(f"/proc/self/fd/{self._file.fd}", pre_buffer=False)
+            self._parquet = pq.ParquetFile(file.arrow(), pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             raise self._bad(error, what="no Parquet file") from error
         metadata = self._parquet.metadata
-        self._columns = self._known(columns)
+        self._schema = self._parquet.schema_arrow
+        self._columns = self._known(settings)
         self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         self._starts = [0, *accumulate(group.num_rows for group in self._groups)]
+        self._row_bytes = 0
         self.end = metadata.num_rows
         self.row_count = metadata.num_rows
         self.cuts = tuple(self._starts[1:]) or (0,)
+        self._places = self._column_places()
 
     def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
-        """Yield blocks of at most 65,536 rows; groups outside of the range are not read."""
+        """Yield blocks of at most 65,536 rows; groups outside of the range are not read.
+
+        A group in which no row can meet the conditions is passed over, without a row.
+        """
         hi = min(hi, self.end)
         if lo >= hi:
             yield RowBlock(self._empty(), lo, max(lo, hi))
@@ -56,39 +60,25 @@ class ParquetUnit:
         group = bisect_right(self._starts, lo) - 1
         while lo < hi:
             start, end = self._starts[group], self._starts[group + 1]
-            for batch, batch_lo in self._batches(group, start, lo, block_bytes):
-                block = RowBlock(batch, batch_lo, batch_lo + batch.num_rows).up_to(hi)
-                yield block
-                if block.hi >= hi:
-                    return
+            if not self._may_match(group):
+                yield self._passed_over(lo, min(end, hi))
+            else:
+                for batch, batch_lo in self._batches(group, start, lo, block_bytes):
+                    block = RowBlock(batch, batch_lo, batch_lo + batch.num_rows).up_to(hi)
+                    yield block
+                    if block.hi >= hi:
+                        return
             lo, group = end, group + 1
-
-    def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
-        """Yield one JSON object a row; `raw` has no meaning here and is refused."""
-        if framing != "lines":
-            raise ReadError(
-                f"{self._unit.location} is Parquet, which cannot be fed to stdin as {framing}; "
-                "use framing: lines, which gives one JSON object a row",
-                kind="data",
-            )
-        for block in self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES):
-            for first in range(0, max(1, block.row_count), JSON_ROWS):
-                count = min(JSON_ROWS, block.row_count - first)
-                yield _json_piece(block.part(first, count))
 
     def _batches(
         self, group: int, start: int, lo: int, block_bytes: int
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the group's batches from row `lo` of the file on, each with its first row."""
         metadata = self._groups[group]
-        row_bytes = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
-        batch_rows = max(1, min(BLOCK_ROWS_MAX, block_bytes // row_bytes))
         at = start
         try:
-            for batch in self._parquet.iter_batches(
-                batch_rows, row_groups=[group], columns=self._columns
-            ):
-                check_pin(self._file, self._unit)
+            for batch in self._decoded(group, block_bytes):
+                self._file.check()
                 end = at + batch.num_rows
                 if end > lo:
                     skipped = max(0, lo - at)
@@ -109,31 +99,137 @@ class ParquetUnit:
                 head=head_of(self._file),
             )
 
-    def _known(self, columns: tuple[str, ...]) -> list[str] | None:
-        if not columns:
+    def _decoded(self, group: int, block_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield a row group in batches of about so many bytes."""
+        parquet = self._reader_of(group)
+        if not self._row_bytes:
+            probe = next(self._iter(parquet, PROBE_ROWS, group), None)
+            if probe is not None and probe.num_rows:
+                self._row_bytes = max(1, probe.nbytes // probe.num_rows)
+        rows = max(1, min(BLOCK_ROWS_MAX, block_bytes // max(1, self._row_bytes)))
+        for batch in self._iter(parquet, rows, group):
+            if batch.num_rows:
+                self._row_bytes = max(self._row_bytes, batch.nbytes // batch.num_rows)
+            yield batch
+
+    def _iter(self, parquet: pq.ParquetFile, rows: int, group: int) -> Iterator[pa.RecordBatch]:
+        return parquet.iter_batches(rows, row_groups=[group], columns=self._columns)
+
+    def _reader_of(self, group: int) -> pq.ParquetFile:
+        """Return what reads a group: column by column whole, or page by page where it is large."""
+        metadata = self._groups[group]
+        ranges = []
+        for place in self._places:
+            chunk = metadata.column(place)
+            first = chunk.dictionary_page_offset or chunk.data_page_offset
+            first = min(first, chunk.data_page_offset)
+            ranges.append((first, chunk.total_compressed_size))
+        byte_count = sum(count for _, count in ranges)
+        if byte_count <= self._settings.memory_bytes // 4:
+            self._file.prefetch(ranges)
+            return self._parquet
+        # The footer is given along: it is read once for a file.
+        return pq.ParquetFile(
+            self._file.arrow(),
+            metadata=self._parquet.metadata,
+            buffer_size=PAGE_BYTES,
+            pre_buffer=False,
+        )
+
+    # Conditions.
+
+    def _may_match(self, group: int) -> bool:
+        """Return whether a row of a group can meet all conditions, by its statistics."""
+        return all(self._may_meet(group, condition) for condition in self._settings.filter)
+
+    def _may_meet(self, group: int, condition: Condition) -> bool:
+        metadata = self._groups[group]
+        place = next(
+            (
+                place
+                for place in range(metadata.num_columns)
+                if metadata.column(place).path_in_schema == condition.column
+            ),
+            -1,
+        )
+        if place < 0 or not metadata.column(place).is_stats_set:
+            return True
+        found = metadata.column(place).statistics
+        if found is None:
+            return True
+        if condition.op == "is null":
+            return not (found.has_null_count and found.null_count == 0)
+        if found.has_null_count and found.null_count == metadata.num_rows:
+            return False
+        if condition.op == "is not null" or not found.has_min_max:
+            return True
+        kind = type_at(self._schema, condition.column)
+        if kind is None:
+            return True
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        try:
+            return matches_range(condition, found.min, found.max, kind)
+        except (pa.ArrowException, TypeError, ValueError):
+            # Statistics of a type that cannot be compared rule nothing out.
+            return True
+
+    def _passed_over(self, lo: int, hi: int) -> RowBlock:
+        import numpy as np  # noqa: PLC0415 with pyarrow, after the fork
+
+        return RowBlock(self._empty(), lo, hi, ends=np.empty(0, np.int64))
+
+    # Columns.
+
+    def _known(self, settings: Settings) -> list[str] | None:
+        if not settings.columns:
             return None
-        have = self._parquet.schema_arrow.names
-        for column in columns:
-            if column not in have:
-                near = get_close_matches(column, have, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ReadError(
-                    f"{self._unit.location} has no column {column}; it has "
-                    f"{', '.join(have[:20])}{hint}",
-                    kind="data",
-                    head=head_of(self._file),
-                )
-        return list(columns)
+        looked_at = columns_of(settings.filter)
+        names = tuple(dict.fromkeys((*settings.columns, *looked_at)))
+        found = []
+        for column in names:
+            if type_at(self._schema, column) is not None:
+                found.append(column)
+            elif settings.on_schema == "fail" or column in looked_at:
+                raise self._missing(column)
+        return found
+
+    def _missing(self, column: str) -> ReadError:
+        have = self._schema.names
+        near = get_close_matches(column, have, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return ReadError(
+            f"{self._unit.location} has no column {column}; it has {', '.join(have[:20])}{hint}",
+            kind="data",
+            head=head_of(self._file),
+        )
+
+    def _column_places(self) -> list[int]:
+        """Return the leaf columns that are read."""
+        if not self._groups:
+            return []
+        group = self._groups[0]
+        paths = [group.column(place).path_in_schema for place in range(group.num_columns)]
+        if self._columns is None:
+            return list(range(len(paths)))
+        wanted = tuple(self._columns)
+        return [
+            place
+            for place, path in enumerate(paths)
+            if any(path == name or path.startswith(f"{name}.") for name in wanted)
+        ]
 
     def _empty(self) -> pa.RecordBatch:
-        schema = self._parquet.schema_arrow
-        wanted = self._columns or schema.names
-        fields = [schema.field(name) for name in schema.names if name in wanted]
+        wanted = self._columns
+        if wanted is None:
+            return pa.RecordBatch.from_pylist([], schema=self._schema)
+        outer = {name if name in self._schema.names else name.split(".")[0] for name in wanted}
+        fields = [field for field in self._schema if field.name in outer]
         return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
 
     def _bad(self, error: Exception, *, what: str, lo: int = -1, hi: int = -1) -> ReadError:
         try:
-            check_pin(self._file, self._unit)
+            self._file.check()
         except ReadError as changed:
             return changed
         head = head_of(self._file)
@@ -145,54 +241,3 @@ class ParquetUnit:
         return ReadError(
             f"{self._unit.location} is {what}: {first_line}", kind="data", lo=lo, hi=hi, head=head
         )
-
-
-PIPE_ROWS_BYTES = 4 << 20
-
-
-def _json_piece(block: RowBlock) -> PipeBlock:
-    lines = [_json_line(row) for row in block.batch.to_pylist()]
-    ends = list(accumulate(len(line) for line in lines))
-    return PipeBlock(
-        block.lo, block.hi, block.row_count, _locator(block, ends), data=b"".join(lines)
-    )
-
-
-def _locator(block: RowBlock, ends: list[int]) -> Callable[[int], int]:
-    return lambda byte_count: block.position_after(bisect_right(ends, byte_count))
-
-
-def _json_line(row: dict[str, object]) -> bytes:
-    try:
-        text = json.dumps(row, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(row), default=_plain, ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass") + b"\n"
-
-
-def _finite(value: object) -> object:
-    """Return the value with null in place of what JSON has no number for."""
-    match value:
-        case float() if not math.isfinite(value):
-            return None
-        case dict():
-            return {key: _finite(part) for key, part in value.items()}
-        case list():
-            return [_finite(part) for part in value]
-        case _:
-            return value
-
-
-def _plain(value: object) -> object:
-    """Return what stands in JSON for a value that it has no form for."""
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode("ascii")
-        case Decimal():
-            return str(value)
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case _:
-            raise TypeError(f"no JSON form for {type(value).__name__}")

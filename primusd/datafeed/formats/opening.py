@@ -1,0 +1,129 @@
+"""Opens units: finds out their format, picks what reads it, and gives rows their shape."""
+
+from collections.abc import Callable
+
+from primusd.datafeed.formats.base import OpenFile, ReadError, UnitFile, head_of, open_pinned
+from primusd.datafeed.formats.settings import Settings
+from primusd.datafeed.protocol import Unit
+from primusd.job.formats import FORMATS, LINE_FORMATS, PACKABLE, Told, told_by_head, told_by_name
+
+TOLD_BYTES = 12
+
+
+class Opener:
+    """Opens the units of one stream; its rows have the columns of the first one, or as settled.
+
+    Attributes:
+        settings: Of the stream.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        # Imported here: pyarrow starts threads, and the image that executors are forked from
+        # has none.
+        from primusd.datafeed.formats.schemas import SchemaKeeper  # noqa: PLC0415
+
+        self._keeper = SchemaKeeper(settings)
+        self._closing: list[Callable[[], None]] = []
+
+    def open(self, unit: Unit) -> UnitFile:
+        """Return the opened unit.
+
+        Raises:
+            ReadError: It cannot be opened, is not of its format, or has no row where that is
+                a fault.
+        """
+        from primusd.datafeed.formats.shaping import Shaped  # noqa: PLC0415 starts threads
+
+        file = open_pinned(unit)
+        told = told_form(unit, file, self.settings)
+        opened = self._opened(unit, file, told)
+        if opened.end == 0 and self.settings.on_empty == "fail":
+            raise ReadError(
+                f"{unit.location} has no row; onEmpty: skip passes over such files",
+                kind="data",
+                lo=0,
+                hi=1,
+                head=head_of(file),
+            )
+        return Shaped(opened, unit, self.settings, self._keeper)
+
+    def close(self) -> None:
+        """End what reads for it in other processes; whoever waits for them is told the end."""
+        for close in self._closing:
+            close()
+
+    def _opened(self, unit: Unit, file: OpenFile, told: Told) -> UnitFile:
+        match told.format:
+            case "parquet":
+                from primusd.datafeed.formats.parquet import ParquetUnit  # noqa: PLC0415
+
+                return ParquetUnit(unit, file, self.settings)
+            case "arrow":
+                from primusd.datafeed.formats.ipc import IpcUnit  # noqa: PLC0415
+
+                return IpcUnit(unit, file, self.settings)
+            case "class":
+                from primusd.datafeed.formats.customized import ClassUnit  # noqa: PLC0415
+
+                found = ClassUnit(unit, told.compression, self.settings)
+                self._closing.append(found.close)
+                return found
+            case _:
+                return _records(unit, file, told, self.settings)
+
+
+def told_form(unit: Unit, file: OpenFile, settings: Settings) -> Told:
+    """Return the format of a unit and how it is compressed: as said, by its name, or by its head.
+
+    Raises:
+        ReadError: Nothing tells its format, or its first bytes tell another one.
+    """
+    by_name = told_by_name(unit.location)
+    form = settings.format or unit.options.get("format", "") or by_name.format
+    packed = settings.options.get("compression", "") or unit.options.get("compression", "")
+    head = file.pread(0, TOLD_BYTES)
+    by_head = told_by_head(head)
+    form = form or by_head.format
+    if not form:
+        raise ReadError(
+            f"neither the name of {unit.location} nor its first bytes, {head!r}, tell a format; "
+            f"set format: {', '.join(FORMATS)}",
+            kind="data",
+            head=head_of(file),
+        )
+    if form not in PACKABLE:
+        return Told(form, "none")
+    if not packed and "format" not in unit.options:
+        packed = by_name.compression or by_head.compression
+    packed = packed or "none"
+    is_said = "compression" in settings.options or "compression" in unit.options
+    if packed not in ("none", by_head.compression):
+        raise ReadError(
+            f"{unit.location} is not compressed as {packed}: it begins with {head!r}; "
+            f"format: {{name: {form}, compression: none}} reads it as it is",
+            kind="data",
+            head=head_of(file),
+        )
+    if packed == "none" and by_head.compression and form in LINE_FORMATS and not is_said:
+        found = by_head.compression
+        raise ReadError(
+            f"{unit.location} begins as a file that {found} compressed, {head!r}, which its name "
+            f"does not tell; say format: {{name: {form}, compression: {found}}}, or none",
+            kind="data",
+            head=head_of(file),
+        )
+    return Told(form, packed)
+
+
+def _records(unit: Unit, file: OpenFile, told: Told, settings: Settings) -> UnitFile:
+    from primusd.datafeed.formats.forms import form_of  # noqa: PLC0415
+
+    form = form_of(told.format, settings, unit.location)
+    if told.compression != "none":
+        from primusd.datafeed.formats.packed import PackedFile  # noqa: PLC0415
+
+        return PackedFile(unit, file, form, settings, told.compression)
+    from primusd.datafeed.formats.records import RecordFile  # noqa: PLC0415
+
+    return RecordFile(unit, file, form, settings)

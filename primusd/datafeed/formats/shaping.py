@@ -1,0 +1,70 @@
+"""A unit whose rows have the columns of its stream and meet its conditions."""
+
+from collections.abc import Iterator
+
+from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
+from primusd.datafeed.formats.encoding import FRAMINGS, is_of_values, pieces_of
+from primusd.datafeed.formats.filtering import Filter
+from primusd.datafeed.formats.schemas import SchemaKeeper
+from primusd.datafeed.formats.settings import Settings
+from primusd.datafeed.protocol import Unit
+
+PIPE_ROWS_BYTES = 4 << 20
+
+
+class Shaped:
+    """An opened unit as its stream asks for it."""
+
+    def __init__(
+        self, inner: UnitFile, unit: Unit, settings: Settings, keeper: SchemaKeeper
+    ) -> None:
+        self._inner = inner
+        self._unit = unit
+        self._keeper = keeper
+        self._filter = Filter(settings.filter) if settings.filter else None
+        self._is_direct = not settings.is_reshaped
+        self._block_bytes_max = settings.block_bytes
+        self.framings: tuple[str, ...] = getattr(inner, "framings", ())
+
+    @property
+    def end(self) -> int:
+        """The position after its last record."""
+        return self._inner.end
+
+    @property
+    def row_count(self) -> int:
+        """Its rows; -1 unknown."""
+        return self._inner.row_count
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Positions where a range is best cut; known later where it has to be read for that."""
+        return self._inner.cuts
+
+    def measure(self) -> None:
+        """Find the end out, where all has to be read for that."""
+        if isinstance(self._inner, Measured):
+            self._inner.measure()
+
+    def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
+        """Yield rows, as `UnitFile.rows`."""
+        for block in self._inner.rows(lo, hi, block_bytes=min(block_bytes, self._block_bytes_max)):
+            if self._filter is not None:
+                block = self._filter.apply(block)  # noqa: PLW2901 the same rows, fewer of them
+            if is_of_values(block.batch.schema):
+                yield block
+            else:
+                yield self._keeper.shaped(block, self._unit.location)
+
+    def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
+        """Yield bytes for a pipe: as they stand in the file where they can, else encoded."""
+        if self._is_direct and framing in self.framings:
+            yield from self._inner.pieces(lo, hi, framing=framing)
+            return
+        if framing not in FRAMINGS:
+            raise ReadError(
+                f"{self._unit.location} cannot be fed to stdin as {framing}; use framing: lines, "
+                "which gives one JSON object a row",
+                kind="data",
+            )
+        yield from pieces_of(self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES), framing)
