@@ -22,7 +22,7 @@ from primusd.api.nodes import NodeRegistry, add_node_routes
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.sources.files import list_sources, said_form
+from primusd.datafeed.sources.files import list_sources, said_of
 from primusd.effects import Effects
 from primusd.engine import Engine
 from primusd.executor.protocol import Bootstrap
@@ -193,7 +193,8 @@ def _bootstrap(
 
 
 def _list_units(spec: StreamSpec) -> list[Unit]:
-    return list_sources(spec.sources, said_form(spec))
+    said = said_of(spec)
+    return list_sources(spec.sources, said.format, said.compression, on_empty=said.on_empty)
 
 
 def _drop_record(state: Path, job: str) -> None:
