@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from pathlib import Path
 from types import FrameType
 
 
@@ -11,7 +10,7 @@ class _Handler:
     """The process that set it; a fork inherits the handler and is another one."""
 
     pid = 0
-    stop_file = Path()
+    stop_file = ""
 
 
 def expect() -> None:
@@ -26,12 +25,13 @@ def expect() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        _Handler.pid, _Handler.stop_file = os.getpid(), Path(path)
+        _Handler.pid, _Handler.stop_file = os.getpid(), path
         signal.signal(signal.SIGTERM, _wake)
 
 
 def _wake(number: int, _frame: FrameType | None) -> None:
-    if os.getpid() == _Handler.pid and _Handler.stop_file.exists():
+    is_ours = os.getpid() == _Handler.pid
+    if is_ours and os.path.exists(_Handler.stop_file):  # noqa: PTH110 pathlib takes long to import
         return
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

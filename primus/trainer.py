@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
 from primus import stacks, stops
@@ -95,7 +94,7 @@ def peers() -> dict[str, list[dict[str, Any]]]:
     path = os.environ.get("PRIMUS_PEERS_FILE", "")
     if not path:
         return {}
-    roles: dict[str, list[dict[str, Any]]] = json.loads(Path(path).read_text())["roles"]
+    roles: dict[str, list[dict[str, Any]]] = json.loads(_text(path))["roles"]
     return roles
 
 
@@ -134,14 +133,19 @@ def warned() -> Warned | None:
 
 def _told(variable: str, key: str) -> tuple[str, float] | None:
     """Return the reason in a file that the executor writes, and the seconds left now."""
-    path = Path(os.environ.get(variable, ""))
+    path = os.environ.get(variable, "")
     try:
-        said_at = path.stat().st_mtime
-        told = json.loads(path.read_text())
+        said_at = os.stat(path).st_mtime  # noqa: PTH116 pathlib takes long to import
+        told = json.loads(_text(path))
     except (OSError, ValueError):
         return None
     left = said_at + told.get(key, 0) / 1000 - time.time()
     return str(told.get("reason", "")), max(0.0, left)
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 pathlib takes long to import
+        return file.read()
 
 
 def report(step: int = 0, *, epoch: int = 0, **metrics: SupportsFloat) -> None:

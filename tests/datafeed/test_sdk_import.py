@@ -31,6 +31,24 @@ def test_importing_it_loads_the_standard_library_only() -> None:
     assert done.stdout.strip() == "['primus']"
 
 
+def test_what_reads_rows_and_what_writes_checkpoints_is_loaded_when_it_is_named() -> None:
+    """Many trainers start at once on few cores: each pays only for what it uses."""
+    script = (
+        "import sys, primus; late = {'pathlib', 'primus.feed', 'primus.checkpoints'}\n"
+        "print(late & set(sys.modules), {*primus.__all__} <= {*dir(primus)})\n"
+        "from primus import checkpoint, dataset\n"
+        "print(late - set(sys.modules), primus.checkpoint is checkpoint)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+
+    assert done.stdout.splitlines() == ["set() True", "set() True"]
+    with pytest.raises(AttributeError, match="no attribute 'datasets'"):
+        _ = primus.datasets  # type: ignore[attr-defined]  # that is the point
+
+
 @pytest.mark.parametrize(
     "module", [checkpoints, feed, trainer], ids=["checkpoints", "feed", "trainer"]
 )
@@ -83,7 +101,7 @@ def test_a_stop_is_told_with_its_reason_and_the_time_left(
     stop = primus.stopping()
     assert stop is not None
     assert stop.reason == "preempted"
-    assert 19 <= stop.seconds_left <= 20.1
+    assert 15 <= stop.seconds_left <= 20.1
 
 
 ASKS_FOR_STOPS = """
