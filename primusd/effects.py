@@ -5,8 +5,7 @@ effect is idempotent per attempt and ends by proposing an event, or by its comma
 """
 
 import zlib
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import assert_never
 
 import anyio
@@ -18,8 +17,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from primusd import core
 from primusd.datafeed.events import ListingFailed, UnitsListed
 from primusd.datafeed.model import UnitEntry
-from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
+from primusd.datafeed.sources.listing import Piece
 from primusd.engine import Anew, Engine
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Bootstrap
@@ -57,8 +56,6 @@ LISTINGS_AT_ONCE = 4
 LISTING_DELAYS_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 """Between two listings of a stream that still wants one."""
 SWEEP_MS = 30_000
-UNITS_PER_EVENT = 1_000
-"""So that a listing's entry stays small: a unit takes about 150 bytes."""
 FAILURES = (PrimusdError, OSError, TimeoutError)
 
 Key = tuple[str, ...] | tuple[str, AttemptId]
@@ -73,7 +70,7 @@ class Effects:
         launchers: Mapping[str, Launcher],
         *,
         bootstrap: Callable[[AttemptId], Bootstrap],
-        list_units: Callable[[StreamSpec], Sequence[Unit]],
+        list_piece: Callable[[str, StreamSpec, Sequence[UnitEntry]], Piece],
         drop_record: Callable[[str], None],
         strays: Strays,
         sleep: Sleep = sleep_ms,
@@ -85,7 +82,8 @@ class Effects:
             engine: Whose plans are kept.
             launchers: By name.
             bootstrap: What a launcher delivers to the executor of an attempt.
-            list_units: Lists a stream's sources; blocks, so it runs in a thread.
+            list_piece: Lists what follows the known units of a stream, by the name of its
+                machine; blocks, so it runs in a thread.
             drop_record: Removes the files of a job whose record went; blocks.
             strays: Where what launchers have and nobody knows is shown.
             sleep: Waits in the time that the engine's clock measures.
@@ -94,7 +92,7 @@ class Effects:
         self._engine = engine
         self._launchers = launchers
         self._bootstrap = bootstrap
-        self._list_units = list_units
+        self._list_piece = list_piece
         self._drop_record = drop_record
         self._strays = strays
         self._sleep = sleep
@@ -268,7 +266,7 @@ class Effects:
             return False
 
     async def _list(self, command: ListUnits) -> None:
-        """List a stream's sources and tell what is new, in parts, as long as that is planned."""
+        """List a stream's sources piece by piece, as long as that is planned."""
         machine = f"{command.job}/{command.stream}"
         tries = 0
         while True:
@@ -276,12 +274,16 @@ class Effects:
             if stream is None:
                 return
             try:
-                units = await anyio.to_thread.run_sync(
-                    self._list_units, stream.spec, limiter=self._listings
+                piece = await anyio.to_thread.run_sync(
+                    self._list_piece, machine, stream.spec, stream.units, limiter=self._listings
                 )
-                stream = self._engine.world.streams.get(machine, stream)
-                for event in _listed(units, stream.units):
-                    await self._engine.propose(machine, event, by="source")
+                event = UnitsListed(
+                    piece.units, len(stream.units), piece.is_complete, piece.missing
+                )
+                await self._engine.propose(machine, event, by="source")
+                if piece.units:
+                    tries = 0
+                    continue
             except ListingError as error:
                 failed = ListingFailed(error.message, error.permanent)
                 self._engine.tell(machine, failed, by="source")
@@ -347,23 +349,6 @@ def key_of(command: Command) -> Key | None:
             return None
         case _:
             assert_never(command)
-
-
-def _listed(units: Sequence[Unit], known: Sequence[UnitEntry]) -> Iterator[UnitsListed]:
-    """Yield what a listing found beside the units that are known, the last part complete.
-
-    Told apart by location: a listing after a crash may find a new file between those told before.
-    """
-    told = Counter(entry.unit.location for entry in known)
-    fresh: list[Unit] = []
-    for unit in units:
-        if told[unit.location]:
-            told[unit.location] -= 1
-        else:
-            fresh.append(unit)
-    for first in range(0, max(1, len(fresh)), UNITS_PER_EVENT):
-        part = tuple(fresh[first : first + UNITS_PER_EVENT])
-        yield UnitsListed(part, len(known) + first, first + len(part) >= len(fresh))
 
 
 def _delay_ms(attempt: AttemptId, tries: int) -> int:

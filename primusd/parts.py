@@ -21,13 +21,11 @@ from primusd.api.log_copies import LogCopies, copies_folder
 from primusd.api.nodes import NodeRegistry, add_node_routes
 from primusd.clock import Clock
 from primusd.config import Loaded
-from primusd.datafeed.protocol import Unit
-from primusd.datafeed.sources.files import list_sources, said_of
+from primusd.datafeed.sources.listing import Listings
 from primusd.effects import Effects
 from primusd.engine import Engine
 from primusd.executor.protocol import Bootstrap
 from primusd.job.ids import AttemptId
-from primusd.job.spec import StreamSpec
 from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
@@ -93,7 +91,7 @@ def build_parts(
         engine,
         {launcher.name: launcher},
         bootstrap=partial(_bootstrap, cluster_id, heads, secret, lambda: ca_of(config())),
-        list_units=_list_units,
+        list_piece=Listings().piece,
         drop_record=partial(_drop_record, prepared.directory.path),
         strays=strays,
     )
@@ -190,11 +188,6 @@ def _bootstrap(
         key=job_key(secret, attempt.job),
         ca=ca(),
     )
-
-
-def _list_units(spec: StreamSpec) -> list[Unit]:
-    said = said_of(spec)
-    return list_sources(spec.sources, said.format, said.compression, on_empty=said.on_empty)
 
 
 def _drop_record(state: Path, job: str) -> None:

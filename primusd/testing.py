@@ -7,7 +7,8 @@ through crashes, lateness and repetition, in virtual time.
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 import anyio
@@ -15,6 +16,9 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from primusd.clock import ManualClock
+from primusd.datafeed.model import UnitEntry
+from primusd.datafeed.protocol import Unit
+from primusd.datafeed.sources.listing import PIECE_UNITS, Piece
 from primusd.engine import Anew, Engine
 from primusd.executor.protocol import Bootstrap, Exit
 from primusd.job.events import (
@@ -31,7 +35,7 @@ from primusd.job.events import (
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, find_attempt, find_replica
 from primusd.job.phases import AttemptPhase
-from primusd.job.spec import Resources
+from primusd.job.spec import Resources, StreamSpec
 from primusd.launchers.base import LauncherEvent, Listed
 from primusd.records import Entry, Event
 from primusd.state.election import embedded_term
@@ -446,3 +450,24 @@ def exited(code: int | None = None, signal: int | None = None, *, stop_seen: str
         last_lines="",
         positions=(),
     )
+
+
+def pieces_of(
+    list_units: Callable[[StreamSpec], Sequence[Unit]],
+) -> Callable[[str, StreamSpec, Sequence[UnitEntry]], Piece]:
+    """Return a listing, piece by piece, of all that a function lists at once.
+
+    What is known is told apart by location: a new file may stand between those told before.
+    """
+
+    def piece(_machine: str, spec: StreamSpec, known: Sequence[UnitEntry]) -> Piece:
+        told = Counter(entry.unit.location for entry in known)
+        fresh = []
+        for unit in list_units(spec):
+            if told[unit.location]:
+                told[unit.location] -= 1
+            else:
+                fresh.append(unit)
+        return Piece(tuple(fresh[:PIECE_UNITS]), len(fresh) <= PIECE_UNITS)
+
+    return piece

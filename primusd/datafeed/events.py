@@ -28,6 +28,8 @@ class UnitsListed(_Event, frozen=True):
     first: int
     """Number of the first of them; what is known already is left out."""
     is_complete: bool
+    missing: tuple[str, ...] = ()
+    """Folders by time that did not come and were passed over, told until units move `first`."""
 
 
 class ListingFailed(_Event, frozen=True):

@@ -79,7 +79,7 @@ from primusd.datafeed.events import (
     UnitsListed,
 )
 from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
-from primusd.datafeed.listing import fail_listing, follow_topics, list_units
+from primusd.datafeed.listing import fail_listing, follow_topics, list_units, needs_listing
 from primusd.datafeed.model import EpochState, Stream
 from primusd.datafeed.orders import feed_orders
 from primusd.errors import PhaseConflictError
@@ -193,14 +193,14 @@ def consequences(
 
 
 def plan(state: Stream) -> tuple[Command, ...]:
-    """Return what must be in motion: listing, until it is complete; files before topics."""
+    """Return what must be in motion: listing, as far ahead as needed; files before topics."""
     if state.phase not in LIVE_PHASES or state.is_listed or state.is_paused:
         return ()
     if state.next_listing_ms:
         return ()
     if state.has_listed_files or not has_files(state.spec):
         return (FollowTopics(state.job, state.name),)
-    return (ListUnits(state.job, state.name, len(state.units)),)
+    return (ListUnits(state.job, state.name, len(state.units)),) if needs_listing(state) else ()
 
 
 def deadline_ms(state: Stream) -> int:

@@ -10,6 +10,9 @@ from primusd.job.spec import follows_topics
 
 RETRY_MS = 1_000
 RETRY_MAX_MS = 60_000
+AHEAD_UNITS = 2_000
+"""Two pieces of a listing, so that one is there while the next comes."""
+AHEAD_PER_READER = 8
 
 
 def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignore:
@@ -17,7 +20,9 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     known = len(stream.units)
     fresh = event.units[max(0, known - event.first) :] if event.first <= known else ()
     is_over = stream.is_listed or stream.has_listed_files
-    if is_over or (not fresh and not event.is_complete) or event.first > known:
+    missing = tuple(name for name in event.missing if name not in stream.missing)
+    is_news = bool(fresh or missing or event.is_complete)
+    if is_over or not is_news or event.first > known:
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
     entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in fresh)
@@ -35,7 +40,21 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     for epoch in draft.epochs.values():
         draft.move_on(epoch)
     draft.changes["has_listed_files"] = event.is_complete
+    draft.changes["missing"] = stream.missing + missing
     return _heard(draft)
+
+
+def needs_listing(stream: Stream) -> bool:
+    """Return whether files are to be listed now: always so many ahead of what was begun.
+
+    Where files are mixed or come in another order than listed, all are needed at once.
+    """
+    spec = stream.spec
+    in_order = spec.shuffle is None and spec.order != "strict" and spec.mixing == "inOrder"
+    if not in_order or not stream.epochs:
+        return True
+    ahead = len(stream.units) - stream.epochs[-1].next_unit
+    return ahead < AHEAD_UNITS + AHEAD_PER_READER * stream.reader_count
 
 
 def follow_topics(stream: Stream, event: TopicsFollowed, at_ms: int) -> Stream | Ignore:

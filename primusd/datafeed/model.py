@@ -246,6 +246,9 @@ class Stream(Struct, frozen=True, array_like=True):
     has_listed_files: bool = False
     """All files are listed; `is_listed` waits for the ends of topics as well."""
 
+    missing: tuple[str, ...] = ()
+    """Folders by time that did not come and were passed over."""
+
     @property
     def is_paused(self) -> bool:
         """Whether nothing is granted for now."""

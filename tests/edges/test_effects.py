@@ -6,12 +6,11 @@ from typing import Any
 import anyio
 import pytest
 
-from primusd import effects
 from primusd.core import World
-from primusd.datafeed.model import UnitEntry
+from primusd.datafeed.listing import AHEAD_UNITS
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
-from primusd.effects import UNITS_PER_EVENT
+from primusd.datafeed.sources.listing import PIECE_UNITS
 from primusd.engine import Engine
 from primusd.executor.protocol import Bootstrap
 from primusd.job.events import CancelRequested, ForgetRequested
@@ -167,7 +166,7 @@ STREAM = f"{UID}/clicks"
 
 def test_a_listing_is_told_in_parts_and_rests_once_it_is_complete() -> None:
     cluster = Cluster(reading_job(), lives_for_ever)
-    count = 2 * UNITS_PER_EVENT + 5
+    count = PIECE_UNITS + 5
     calls: list[str] = []
 
     def listing(spec: StreamSpec) -> list[Unit]:
@@ -182,20 +181,21 @@ def test_a_listing_is_told_in_parts_and_rests_once_it_is_complete() -> None:
         await cluster.time.run_for(600_000)
 
     play(cluster, work)
-    assert calls == ["clicks"]
+    assert calls == ["clicks", "clicks"]
 
 
-def test_a_listing_after_a_crash_tells_what_is_new_wherever_it_stands() -> None:
-    """The part that was told before the crash is known; a file came in between since."""
-    known = [UnitEntry(Unit("file", f"/data/{name}", 100, "1"), 100) for name in "abde"]
-    found = [Unit("file", f"/data/{name}", 100, "1") for name in "abcdefg"]
+def test_a_listing_goes_no_further_than_readers_need() -> None:
+    cluster = Cluster(reading_job(), lives_for_ever)
+    listing = [Unit("file", f"/data/{number:06}", 100, "1") for number in range(50_000)]
+    cluster.list_units = lambda _spec: listing
 
-    (event,) = effects._listed(found, known)
+    async def work(engine: Engine) -> None:
+        await real_time(lambda: len(engine.world.streams[STREAM].units) >= AHEAD_UNITS)
+        await cluster.time.run_for(600_000)
+        assert len(engine.world.streams[STREAM].units) <= AHEAD_UNITS + PIECE_UNITS
+        assert not engine.world.streams[STREAM].is_listed
 
-    assert [unit.location for unit in event.units] == ["/data/c", "/data/f", "/data/g"]
-    assert (event.first, event.is_complete) == (4, True)
-    (repeat,) = effects._listed(found[:2], known[:2])
-    assert (repeat.units, repeat.first, repeat.is_complete) == ((), 2, True)
+    play(cluster, work)
 
 
 def test_a_listing_that_fails_for_a_while_is_tried_again() -> None:

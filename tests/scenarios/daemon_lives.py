@@ -26,6 +26,7 @@ from primusd.testing import (
     FakeLauncher,
     SoleElection,
     VirtualTime,
+    pieces_of,
 )
 
 UID = "06f3k2m9q1x7abcd"
@@ -67,7 +68,7 @@ class Cluster:
             engine,
             {self.launcher.name: self.launcher},
             bootstrap=lambda attempt: Bootstrap("c", attempt, (), ""),
-            list_units=self.list_units,
+            list_piece=pieces_of(self.list_units),
             drop_record=self.dropped.append,
             strays=self.strays,
             sleep=self.time.sleep,

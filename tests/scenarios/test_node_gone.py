@@ -28,7 +28,7 @@ from primusd.node.protocol import NodeAttempt, NodeHello, NodeReport
 from primusd.records import ADMISSION
 from primusd.state.journal import MemoryJournal
 from primusd.sweep import Strays
-from primusd.testing import SoleElection, VirtualTime
+from primusd.testing import SoleElection, VirtualTime, pieces_of
 
 UID = "06f3k2m9q1x7abcd"
 REPLACE_AFTER_MS = 100_000
@@ -121,7 +121,7 @@ class World:
             self.engine,
             {"local": self.launcher},
             bootstrap=lambda attempt: Bootstrap("c", attempt, (), ""),
-            list_units=lambda _spec: [],
+            list_piece=pieces_of(lambda _spec: []),
             drop_record=lambda _uid: None,
             strays=Strays(),
             sleep=self.time.sleep,

@@ -4,7 +4,7 @@ The plans, the sorting of what a launcher lists, and the launcher's memory are t
 """
 
 from primusd import core, effects
-from primusd.datafeed.events import ListingFailed
+from primusd.datafeed.events import ListingFailed, UnitsListed
 from primusd.datafeed.sources.files import ListingError
 from primusd.effects import DELAYS_MS, LISTING_DELAYS_MS, REPEAT_MS, SWEEP_MS, key_of
 from primusd.engine import Anew
@@ -16,6 +16,7 @@ from primusd.launchers.base import LauncherEvent, Listed
 from primusd.launchers.local import LocalLauncher
 from primusd.subscription import Published
 from primusd.sweep import Strays, sort_listed
+from primusd.testing import pieces_of
 from tests.simulation.files import Files, listing_ms
 from tests.simulation.head import CLUSTER, Head
 
@@ -165,9 +166,10 @@ class Keeping:
             return
         # While nothing can be recorded this tells nobody, and tries again.
         try:
-            units = self._files.list(stream.spec)
-            for event in effects._listed(units, stream.units):
-                self._head.tell(machine, event, by="source")
+            known = stream.units
+            piece = pieces_of(self._files.list)(machine, stream.spec, known)
+            event = UnitsListed(piece.units, len(known), piece.is_complete)
+            self._head.tell(machine, event, by="source")
         except ListingError as error:
             failed = ListingFailed(error.message, error.permanent)
             self._head.tell(machine, failed, by="source")
