@@ -227,7 +227,7 @@ class Checks:
             _check_outcomes(town)
 
     def nothing_left(self, town: "Town") -> None:
-        """13: nothing lives, nothing is held, and no timer is set, but to forget."""
+        """13: nothing lives; slots, ports, leases in use are 0; no timer is set, but to forget."""
         world = town.world
         lone = [key for key, stream in world.streams.items() if stream.job not in world.jobs]
         assert not lone, f"13: streams {lone} have no job any more"
@@ -237,17 +237,29 @@ class Checks:
         assert not kept, f"13: {kept} were never released"
         assert not world.admission.demands, f"13: demands {list(world.admission.demands)} are left"
         assert not world.admission.quarantined, f"13: {world.admission.quarantined} is left"
+        _check_no_port_rests(town)
         for uid, job in world.jobs.items():
             assert core.plan(world, uid) == (), f"13: {uid} plans {core.plan(world, uid)}"
             assert core.deadline_ms(world, uid) == 0, f"13: {uid} has a timer"
             for name in _streams_of(world, job):
                 stream = world.streams[name]
                 assert not stream.lease_count, f"13: {name} has leases"
+                assert not stream.readers, f"13: {name} has readers"
                 assert core.plan(world, name) == (), f"13: {name} plans something"
                 assert core.deadline_ms(world, name) == 0, f"13: {name} has a timer"
         timers = set(town.timers) - {""}
         assert not timers, f"13: timers of {timers} are set"
         invariants.check(world)
+
+
+def _check_no_port_rests(town: "Town") -> None:
+    """13: ports that attempts had are free again; a stranger's are left out for longer."""
+    if any(one.executor_error.startswith("portTaken") for one in town.exits.values()):
+        return
+    now_ms = town.heads[-1].at_ms()
+    for name, node in town.world.admission.nodes.items():
+        resting = [port for port, until_ms in node.resting_ports.items() if until_ms > now_ms]
+        assert not resting, f"13: ports {resting} of {name} rest still"
 
 
 RESTLESS = frozenset(

@@ -115,8 +115,11 @@ def test_who_finds_no_place_beside_members_that_are_done_does_not_make_them_run_
 
 
 @pytest.mark.soak
-def test_10000_lives_and_more_for_as_long_as_asked() -> None:
-    """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs."""
+def test_10000_lives_and_more_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs.
+
+    At the end of each nothing is left: `Checks.nothing_left`.
+    """
     first = int(os.environ.get("SOAK_SEED", SEEDS))
     end = time.monotonic() + int(os.environ.get("SOAK_SECONDS", "0"))
     lives = 0
@@ -125,4 +128,6 @@ def test_10000_lives_and_more_for_as_long_as_asked() -> None:
             break
         lives += len(play_seed(seed).world.jobs)
 
+    with capsys.disabled():
+        print(f"\n{lives:,} lives of jobs in the seeds {first:,} to {seed - 1:,}")  # noqa: T201 - as told
     assert lives >= SOAK_LIVES
