@@ -1,11 +1,14 @@
 """Opens units: finds out their format, picks what reads it, and gives rows their shape."""
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from primusd.datafeed.formats.base import OpenFile, ReadError, UnitFile, head_of, open_pinned
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import FORMATS, LINE_FORMATS, PACKABLE, Told, told_by_head, told_by_name
+
+if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
+    from primusd.datafeed.formats.customized import Workers
 
 TOLD_BYTES = 12
 
@@ -24,7 +27,7 @@ class Opener:
         from primusd.datafeed.formats.schemas import SchemaKeeper  # noqa: PLC0415
 
         self._keeper = SchemaKeeper(settings)
-        self._closing: list[Callable[[], None]] = []
+        self._workers: Workers | None = None
 
     def open(self, unit: Unit) -> UnitFile:
         """Return the opened unit.
@@ -35,6 +38,10 @@ class Opener:
         """
         from primusd.datafeed.formats.shaping import Shaped  # noqa: PLC0415 starts threads
 
+        if unit.kind == "kafka":
+            from primusd.datafeed.formats.values import open_partition  # noqa: PLC0415
+
+            return Shaped(open_partition(unit, self.settings), unit, self.settings, self._keeper)
         file = open_pinned(unit)
         told = told_form(unit, file, self.settings)
         opened = self._opened(unit, file, told)
@@ -50,8 +57,15 @@ class Opener:
 
     def close(self) -> None:
         """End what reads for it in other processes; whoever waits for them is told the end."""
-        for close in self._closing:
-            close()
+        if self._workers is not None:
+            self._workers.close()
+
+    def _class_workers(self) -> "Workers":
+        from primusd.datafeed.formats.customized import Workers  # noqa: PLC0415 starts threads
+
+        if self._workers is None:
+            self._workers = Workers(self.settings.place)
+        return self._workers
 
     def _opened(self, unit: Unit, file: OpenFile, told: Told) -> UnitFile:
         match told.format:
@@ -66,9 +80,7 @@ class Opener:
             case "class":
                 from primusd.datafeed.formats.customized import ClassUnit  # noqa: PLC0415
 
-                found = ClassUnit(unit, told.compression, self.settings)
-                self._closing.append(found.close)
-                return found
+                return ClassUnit(unit, told.compression, self._class_workers(), self.settings)
             case _:
                 return _records(unit, file, told, self.settings)
 

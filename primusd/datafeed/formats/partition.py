@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import HEAD_BYTES, PipeBlock, ReadError, RowBlock
+from primusd.datafeed.formats.decoders import BadRecordError
+from primusd.datafeed.formats.encoding import pieces_of
 from primusd.datafeed.protocol import Unit
-from primusd.errors import PrimusdError
 
 COLUMNS = ("key", "value", "offset", "timestamp", "partition")
 """Those that come when none are named; `topic` and `headers` come when they are."""
@@ -73,27 +74,18 @@ class Run:
     hi: int
 
     @property
+    def first(self) -> int:
+        """Where the first record is, where they begin when there is none."""
+        return self.records[0].offset if self.records else self.lo
+
+    @property
     def ends(self) -> "np.ndarray":
         """The offset after each record."""
         return np.fromiter((one.offset + 1 for one in self.records), np.int64, len(self.records))
 
 
-class BadValueError(PrimusdError):
-    """A value that cannot be decoded.
-
-    Attributes:
-        place: Of the first such one among those that were to be decoded.
-    """
-
-    code = "Unreadable"
-
-    def __init__(self, message: str, *, place: int) -> None:
-        super().__init__(message)
-        self.place = place
-
-
 Decode = Callable[[Sequence[bytes | None]], pa.RecordBatch]
-"""Makes rows of values, one each."""
+"""Makes rows of values, one each; BadRecordError names the first that has none."""
 
 
 class PartitionUnit:
@@ -101,24 +93,27 @@ class PartitionUnit:
 
     cuts: tuple[int, ...] = ()
     row_count = -1
+    framings = ("lines", "lines0", "len32", "raw")
 
     def __init__(
         self,
         unit: Unit,
         client: Client,
         *,
-        columns: tuple[str, ...] = (),
+        columns: tuple[str, ...] = COLUMNS,
         decode: Decode | None = None,
         clock: Callable[[], float] = time.monotonic,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         """Make a unit that is read through a client.
 
         Args:
             unit: As it was listed.
             client: Of this partition.
-            columns: Of the records, or of what `decode` makes; empty: the usual ones.
+            columns: Of the records, where nothing is decoded.
             decode: Makes rows of the values; None: a row is the record.
             clock: Seconds that only grow.
+            release: Called when nobody has the unit any more.
         """
         self._topic, _, number = unit.location.rpartition("/")
         self._partition = int(number)
@@ -127,7 +122,11 @@ class PartitionUnit:
         self._columns = columns
         self._decode = decode
         self._clock = clock
+        self._release = release
         self._ahead: Run | None = None
+
+    def __del__(self) -> None:
+        self._release()
 
     @property
     def end(self) -> int:
@@ -139,18 +138,17 @@ class PartitionUnit:
         for run in self._runs(lo, hi):
             try:
                 yield self._block(run)
-            except BadValueError as bad:
+            except BadRecordError as bad:
                 # The records before it are good, those behind it are not fetched again.
-                at = run.records[bad.place].offset
-                self._ahead = Run(run.records[bad.place + 1 :], at + 1, run.hi)
+                at = run.records[bad.index].offset
+                self._ahead = Run(run.records[bad.index + 1 :], at + 1, run.hi)
                 if at > run.lo:
-                    yield self._block(Run(run.records[: bad.place], run.lo, at))
-                raise self._bad(run.records[bad.place], bad) from bad
+                    yield self._block(Run(run.records[: bad.index], run.lo, at))
+                raise self._bad(run.records[bad.index], bad) from bad
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield the values, framed: a value of null is an empty one."""
-        for run in self._runs(lo, hi):
-            yield _piece(run, framing)
+        yield from pieces_of((self._values(run) for run in self._runs(lo, hi)), framing)
 
     def _runs(self, lo: int, hi: int) -> Iterator[Run]:
         """Yield what there is of a range, without gaps from lo to hi."""
@@ -191,14 +189,18 @@ class PartitionUnit:
         if self._decode is not None:
             batch = self._decode([one.value for one in records])
         else:
-            names = self._columns or COLUMNS
+            names = self._columns
             batch = pa.RecordBatch.from_arrays(
                 [self._column(name, records) for name in names], names=list(names)
             )
-        first = records[0].offset if records else run.lo
-        return RowBlock(batch, run.lo, run.hi, ends=run.ends, first=first)
+        return RowBlock(batch, run.lo, run.hi, ends=run.ends, first=run.first)
 
-    def _bad(self, record: Record, bad: BadValueError) -> ReadError:
+    def _values(self, run: Run) -> RowBlock:
+        values = pa.array([one.value for one in run.records], pa.binary())
+        batch = pa.RecordBatch.from_arrays([values], names=["record"])
+        return RowBlock(batch, run.lo, run.hi, ends=run.ends, first=run.first)
+
+    def _bad(self, record: Record, bad: BadRecordError) -> ReadError:
         return ReadError(
             f"{self._unit.location} offset {record.offset}: {bad.message}",
             kind="data",
@@ -234,29 +236,3 @@ class PartitionUnit:
                     f"{', '.join((*COLUMNS, 'topic', 'headers'))}",
                     kind="data",
                 )
-
-
-def _piece(run: Run, framing: str) -> PipeBlock:
-    parts = [_framed(one.value or b"", framing) for one in run.records]
-    sizes = np.cumsum(np.fromiter((len(one) for one in parts), np.int64, len(parts)))
-    ends, lo, hi = run.ends, run.lo, run.hi
-
-    def locate(byte_count: int) -> int:
-        count = int(np.searchsorted(sizes, byte_count, side="right"))
-        if count >= len(sizes):
-            return hi
-        return int(ends[count - 1]) if count else lo
-
-    return PipeBlock(lo, hi, len(parts), locate, data=b"".join(parts))
-
-
-def _framed(value: bytes, framing: str) -> bytes:
-    match framing:
-        case "raw":
-            return value
-        case "lines0":
-            return value + b"\0"
-        case "len32":
-            return len(value).to_bytes(4, "little") + value
-        case _:
-            return value + b"\n"

@@ -49,6 +49,9 @@ class Shaped:
     def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
         """Yield rows, as `UnitFile.rows`."""
         for block in self._inner.rows(lo, hi, block_bytes=min(block_bytes, self._block_bytes_max)):
+            if not block.row_count:
+                yield block
+                continue
             if self._filter is not None:
                 block = self._filter.apply(block)  # noqa: PLW2901 the same rows, fewer of them
             if is_of_values(block.batch.schema):
