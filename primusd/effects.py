@@ -15,6 +15,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import core
+from primusd.carriage import carry_positions, keep_positions
 from primusd.datafeed.events import ListingFailed, UnitsListed
 from primusd.datafeed.model import UnitEntry
 from primusd.datafeed.sources.files import ListingError
@@ -24,9 +25,11 @@ from primusd.errors import PrimusdError
 from primusd.executor.protocol import Bootstrap
 from primusd.following import OpenCluster, follow_topics, open_cluster
 from primusd.job.commands import (
+    CarryPositions,
     Command,
     DropRecord,
     FollowTopics,
+    KeepPositions,
     LaunchAttempt,
     ListUnits,
     PublishPeers,
@@ -200,6 +203,10 @@ class Effects:
                 await follow_topics(self._engine, command, self._open_cluster, self._sleep)
             case DropRecord():
                 await anyio.to_thread.run_sync(self._drop_record, command.job)
+            case CarryPositions():
+                await carry_positions(self._engine, command, self._sleep)
+            case KeepPositions():
+                await keep_positions(self._engine, command, self._sleep)
             case WakeAt() | PublishPeers():
                 # The timer reads deadlines itself; peers documents are made when they are fetched.
                 pass
@@ -343,6 +350,10 @@ def key_of(command: Command) -> Key | None:
             return ("list", job, stream)
         case FollowTopics(job, stream):
             return ("follow", job, stream)
+        case CarryPositions(job, stream):
+            return ("carry", job, stream)
+        case KeepPositions(job, stream):
+            return ("keep", job, stream)
         case DropRecord(job):
             return ("drop", job)
         case WakeAt() | PublishPeers():

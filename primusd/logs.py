@@ -53,6 +53,8 @@ EVENTS: frozenset[str] = frozenset(
         "launch.failed",
         "listener.port_taken",
         "listing.failed",
+        "positions.not_carried",
+        "positions.not_kept",
         "logs.not_copied",
         "logs.removed",
         "message.undecodable",

@@ -131,22 +131,28 @@ def positions(stream: Stream) -> Positions:
         waiting=waiting,
         skipped=skipped,
         dead=dead,
-        expected=total_count if total_count >= 0 else _expected(stream),
+        expected=expected_positions(stream),
     )
 
 
-def _expected(stream: Stream) -> int:
+def expected_positions(stream: Stream) -> int:
     """Return the positions of a pass, guessed from the bytes of units never opened; -1 unknown."""
+    if not stream.is_listed:
+        return -1
+    if not stream.unsized_units:
+        return stream.known
+    return positions_in_bytes(stream, sum(one.unit.byte_count for one in stream.units))
+
+
+def positions_in_bytes(stream: Stream, byte_count: int) -> int:
+    """Return about how many positions so many bytes of units have; -1 unknown."""
     found = {number for number, _ in items(stream.found)}
     known_bytes = sum(
         one.unit.byte_count
         for number, one in enumerate(stream.units)
         if one.size >= 0 or number in found
     )
-    if not stream.is_listed or not known_bytes:
-        return -1
-    all_bytes = sum(one.unit.byte_count for one in stream.units)
-    return stream.known * all_bytes // known_bytes
+    return stream.known * byte_count // known_bytes if known_bytes else -1
 
 
 def tasks(stream: Stream, phase: str) -> Iterator[TaskRange]:

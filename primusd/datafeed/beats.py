@@ -4,16 +4,17 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from primusd.datafeed import splitting, tasks
+from primusd.datafeed import asking, marking, savepoints, splitting, tasks
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
-from primusd.datafeed.losses import count_bad, give_up, strike
+from primusd.datafeed.losses import count_bad, forget, give_up, strike
 from primusd.datafeed.model import (
     OPEN_END,
     LeaseState,
     Range,
     ReaderState,
     Stream,
+    UnitRange,
     has_byte_positions,
     reader_of,
 )
@@ -21,12 +22,10 @@ from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.datafeed.ranges import overlap, subtract, total
 from primusd.datafeed.shards import values
 from primusd.job.ids import AttemptId
-from primusd.job.machine import IGNORE_REASONS, Ignore
+from primusd.job.machine import IGNORE_REASONS, At, Ignore
 
 WANT_MAX = 64
 """Leases that one report may bring."""
-NO_ASKS = "this version of primusd does not take savepoints or restores from a trainer yet"
-"""The answer to a trainer's own ask, so that it does not wait for ever."""
 RATE_OVER_MS = 10_000
 """A reader's rate is smoothed over about this time."""
 
@@ -39,6 +38,8 @@ def open_reader(stream: Stream, event: ReaderOpened, at_ms: int) -> Stream | Ign
     draft = StreamDraft(stream, at_ms)
     if before is not None:
         _lose(draft, before, before.leases)
+        if _loses_group(stream, before):
+            _lose_group(draft, f"{event.attempt.label} began anew")
     draft.put_reader(ReaderState(event.attempt, event.incarnation, moved_ms=at_ms))
     return draft.result()
 
@@ -51,13 +52,24 @@ def expire(stream: Stream, event: LeaseExpired, at_ms: int) -> Stream | Ignore:
     if reader is None or not gone:
         return Ignore(IGNORE_REASONS["s"])
     draft = StreamDraft(stream, at_ms)
+    was_part = _loses_group(stream, reader)
     reader = draft.put_reader(replace(reader, want=0))
     _lose(draft, reader, gone)
+    if was_part:
+        _lose_group(draft, f"a lease of {event.attempt.label} ran out")
     return draft.result()
 
 
-def end_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
-    """Return the stream after a reader's end, its last positions counted in."""
+def end_reader(stream: Stream, event: ReaderEnded, at: At) -> Stream:
+    """Return the stream after a reader's end, its last positions counted in.
+
+    One that completed need not mark any more: others may have waited for it.
+    """
+    after = _ended_reader(stream, event, at.at_ms)
+    return savepoints.seal_marked(after, at) if after.markings else after
+
+
+def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     draft = StreamDraft(stream, at_ms)
     draft.changes["ended_readers"] = stream.ended_readers + 1
     reader = draft.reader(event.attempt)
@@ -70,18 +82,53 @@ def end_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     rest = reader.leases
     known = [one for one in rest if event.has_completed or one.token in last]
     for lease in known:
-        _count_repeats(draft, lease, last.get(lease.token))
-        reader = draft.let_go(reader, lease)
+        reader = _give_back(draft, reader, lease, last.get(lease.token))
     _lose(draft, reader, reader.leases)
     for lease in rest:
-        if lease.token == blamed and lease.position == lease.lo:
+        if lease.token == blamed and lease.position == lease.lo and not _is_at_most_once(draft):
             strike(draft, lease)
     draft.drop_reader(event.attempt)
+    before = reader_of(stream, event.attempt)
+    if before is not None and not event.has_completed and _loses_group(stream, before):
+        _lose_group(draft, f"{event.attempt.label} ended")
     return draft.result()
 
 
-def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
+def _loses_group(stream: Stream, reader: ReaderState) -> bool:
+    """Return whether the loss of a reader is that of its group: what it took is in all models."""
+    is_part = reader.has_opened and not reader.is_lost
+    return stream.spec.delivery == "exactlyOnce" and is_part and not stream.must_restore
+
+
+def _lose_group(draft: StreamDraft, text: str) -> None:
+    """Take everything back from a group; it begins anew at a savepoint."""
+    for reader in values(draft.readers.result()):
+        kept = reader
+        for lease in reader.leases:
+            kept = draft.let_go(kept, lease)
+        draft.put_reader(replace(kept, is_lost=True, want=0))
+    for step in sorted(draft.markings):
+        marking.give_up(draft, step, text)
+    draft.changes["must_restore"] = True
+
+
+def beat(stream: Stream, event: BeatReceived, at: At) -> Stream | Ignore:
     """Return the stream after a report; what names a lease it does not hold changes nothing."""
+    counted = _counted(stream, event, at.at_ms)
+    before = stream if isinstance(counted, Ignore) else counted
+    report = event.report
+    reader = reader_of(before, event.attempt)
+    if reader is None or reader.incarnation != event.incarnation:
+        return counted
+    after = before
+    if report.asks or reader.answers or before.must_restore:
+        after = asking.answer_asks(before, event.attempt, report.asks, at)
+    if after.markings:
+        after = savepoints.seal_marked(after, at)
+    return counted if after is stream else after
+
+
+def _counted(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
     reader = reader_of(stream, event.attempt)
     if reader is None or reader.incarnation != event.incarnation:
         return Ignore(IGNORE_REASONS["s"])
@@ -93,6 +140,8 @@ def beat(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore:
     reader = draft.reader(event.attempt)
     assert reader is not None
     after = _with_wishes(_with_rates(reader, report, gained, at_ms), report)
+    if gained > 0 and not after.has_taken:
+        after = replace(after, has_taken=True)
     if after != reader:
         draft.put_reader(after)
     elif draft.is_same():
@@ -111,6 +160,8 @@ def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
     for bad in report.bad:
         if bad.kind != "transient":
             _note_bad(draft, event, bad)
+    if report.marks:
+        _hear_marks(draft, event)
     for held in report.held:
         _hear(draft, event, held, is_returned=False)
     for bad in report.bad:
@@ -118,6 +169,16 @@ def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
             _note_bad(draft, event, bad)
     for held in report.returned:
         _hear(draft, event, held, is_returned=True)
+
+
+def _hear_marks(draft: StreamDraft, event: BeatReceived) -> None:
+    """Count in how far the trainer was at each mark, before how far it is now."""
+    reader = draft.reader(event.attempt)
+    assert reader is not None
+    for mark in marking.fresh(draft, reader, event.report.marks):
+        for held in mark.positions:
+            _hear(draft, event, held, is_returned=False)
+        marking.add_mark(draft, event.attempt, mark.step)
 
 
 def _with_rates(reader: ReaderState, report: FeedReport, gained: int, at_ms: int) -> ReaderState:
@@ -140,9 +201,9 @@ def _with_wishes(reader: ReaderState, report: FeedReport) -> ReaderState:
     """Return the reader with what it wants; leases that are on their way to it count."""
     known = {held.token for held in (*report.held, *report.returned)}
     coming = sum(lease.token not in known for lease in reader.leases)
-    answers = tuple((ask.id, NO_ASKS) for ask in report.asks)
-    want = max(0, min(report.want, WANT_MAX) - coming)
-    return replace(reader, want=want, answers=answers)
+    want = 0 if reader.is_lost else max(0, min(report.want, WANT_MAX) - coming)
+    has_opened = reader.has_opened or bool(report.want or report.asks or report.held)
+    return replace(reader, want=want, has_opened=has_opened)
 
 
 def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: bool) -> None:
@@ -153,14 +214,29 @@ def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: b
         return
     reader, after = _take(draft, reader, lease, held)
     if after is not None and is_returned:
-        _count_repeats(draft, after, held)
-        draft.let_go(reader, after)
+        _give_back(draft, reader, after, held)
 
 
-def _count_repeats(draft: StreamDraft, lease: LeaseState, held: Held | None) -> None:
-    """Count what a trainer had in hand of a lease that goes back: it may have used it."""
-    if held is not None:
-        draft.repeated += max(0, min(held.delivered, lease.hi) - lease.position)
+def _give_back(
+    draft: StreamDraft, reader: ReaderState, lease: LeaseState, held: Held | None
+) -> ReaderState:
+    """End a lease whose holder said how far it was; its trainer may have used what it had in hand.
+
+    That comes again, or with delivery atMostOnce never.
+    """
+    after = draft.let_go(reader, lease)
+    if held is None:
+        return after
+    in_hand = Range(lease.position, min(held.delivered, lease.hi))
+    if _is_at_most_once(draft):
+        forget(draft, lease, in_hand)
+    else:
+        draft.repeated += max(0, in_hand.hi - in_hand.lo)
+    return after
+
+
+def _is_at_most_once(draft: StreamDraft) -> bool:
+    return draft.before.spec.delivery == "atMostOnce"
 
 
 def find_lease(reader: ReaderState, held: Held) -> LeaseState | None:
@@ -188,6 +264,9 @@ def _take(
         assert state is not None
         skipped = total(overlap(tasks.dead_ranges(state), lease.position, after.position))
         draft.epochs[lease.epoch].consumed += after.position - lease.position - skipped
+        if draft.markings:
+            taken = UnitRange(lease.epoch, lease.unit, lease.position, after.position)
+            marking.note_taken(draft, lease.attempt, taken)
     if after != lease:
         reader = draft.change(reader, after)
     if after.position == after.hi or _is_all_dead(draft, after):
@@ -205,9 +284,12 @@ def _is_all_dead(draft: StreamDraft, lease: LeaseState) -> bool:
 def _lose(draft: StreamDraft, reader: ReaderState, leases: Iterable[LeaseState]) -> ReaderState:
     """Take leases back whose holder cannot say how far its trainer is."""
     lost = tuple(leases)
-    draft.repeated += _repeatable(draft.before, reader, lost)
+    if draft.before.spec.delivery == "atLeastOnce":
+        draft.repeated += _repeatable(draft.before, reader, lost)
     for lease in lost:
         reader = draft.let_go(reader, lease)
+        if _is_at_most_once(draft):
+            forget(draft, lease, Range(lease.position, lease.hi))
     return reader
 
 

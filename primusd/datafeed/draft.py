@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from primusd.datafeed import tasks
+from primusd.datafeed import carrying, tasks
 from primusd.datafeed.model import (
     OPEN_END,
+    CarriedUnit,
     EpochState,
     LeaseState,
     Range,
@@ -89,6 +90,9 @@ class StreamDraft:
         self.epochs_begun = stream.epochs_begun
         self.struck_due = stream.struck_due
         self.split_due = stream.split_due
+        self.markings = {one.step: one for one in stream.markings}
+        self.bad_positions = stream.bad_positions
+        self.carried_count = stream.carried_count
 
     def result(self) -> Stream:
         """Return the stream with the changes."""
@@ -115,6 +119,9 @@ class StreamDraft:
             epochs_begun=self.epochs_begun,
             struck_due=self.struck_due,
             split_due=self.split_due,
+            markings=tuple(self.markings[step] for step in sorted(self.markings)),
+            bad_positions=self.bad_positions,
+            carried_count=self.carried_count,
             **self.changes,
         )
 
@@ -122,6 +129,7 @@ class StreamDraft:
         """Return whether nothing was changed."""
         drafts = [self.readers.is_same, self.found.is_same, not self.changes]
         drafts += [epoch.units.is_same for epoch in self.epochs.values()]
+        drafts.append(tuple(self.markings.values()) == self.before.markings)
         return all(drafts) and self.failure == self.before.failure
 
     # Sizes.
@@ -175,9 +183,40 @@ class StreamDraft:
         if number not in self.epochs:
             assert number == self.epochs_begun
             self.epochs_begun += 1
-            self.epochs[number] = EpochDraft(EpochState(number))
-            self.move_on(self.epochs[number])
+            self.begin_epoch(number)
         return self.epochs[number]
+
+    def begin_epoch(self, number: int) -> None:
+        """Add an epoch in which nothing was handed out; what was carried over is done in it."""
+        self.epochs[number] = EpochDraft(EpochState(number))
+        self.seed(number, 0)
+        self.move_on(self.epochs[number])
+
+    def seed(self, epoch: int, first: int) -> None:
+        """Let what came from another stream be done in an epoch, in units from `first` on."""
+        carried = self.before.carried
+        if not carried:
+            return
+        found = carrying.matching(self.units, carried, first)
+        for number, one in found:
+            if text := carrying.changed(one, self.units[number].unit):
+                if self.before.spec.on_changed == "fail" and not self.failure:
+                    self.failure = text
+                continue
+            self._take_over(epoch, number, one)
+
+    def _take_over(self, epoch: int, number: int, one: CarriedUnit) -> None:
+        if self.size(number) < 0 and one.size >= 0:
+            self.learn(number, one.size, one.cuts)
+        end = self.end(number)
+        whole = epoch < self.before.whole_epochs
+        state = carrying.state_of(one, epoch, self.untouched(number).fresh, end, is_whole=whole)
+        if state is None:
+            return
+        self.put_unit(epoch, number, state)
+        taken = tasks.passed_count(state) - tasks.dead_count(state)
+        self.epochs[epoch].consumed += taken
+        self.carried_count += taken
 
     def end_epoch(self, number: int) -> None:
         """Take a finished epoch off the open ones, its counters added to those before."""
@@ -298,8 +337,8 @@ class StreamDraft:
         if before is not None:
             _count(draft, before, end if end_before is None else end_before, -1)
         _count(draft, after, end, 1)
-        is_open = not tasks.is_finished(after, end)
-        if is_open or after.dead or can_grow(self.units[number].unit):
+        is_open, unit = not tasks.is_finished(after, end), self.units[number].unit
+        if is_open or after.dead or number >= draft.next_unit or can_grow(unit):
             draft.units.put(number, number, after)
         else:
             draft.units.drop(number, number)
@@ -324,7 +363,14 @@ class StreamDraft:
             first = self.units[epoch.next_unit].first
             if end > first and (state is None or tasks.does_wait(state, end)):
                 return
+            if state is not None and not state.dead and tasks.is_finished(state, end):
+                self._forget(epoch, epoch.next_unit)
             epoch.next_unit += 1
+
+    def _forget(self, epoch: EpochDraft, number: int) -> None:
+        """Drop a finished unit: behind the cursor no entry says the same."""
+        if not can_grow(self.units[number].unit):
+            epoch.units.drop(number, number)
 
     # Leases.
 

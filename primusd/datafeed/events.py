@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from primusd.datafeed.model import CarriedUnit
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
@@ -135,6 +136,44 @@ class RestoreRequested(_Event, frozen=True):
     name: str
 
 
+class SavepointImported(_Event, frozen=True):
+    """Positions from outside are to be kept under a name."""
+
+    name: str
+    units: tuple[CarriedUnit, ...]
+    whole_epochs: int = 0
+    """Epochs in which every unit is done."""
+
+
+class PositionsCarried(_Event, frozen=True):
+    """What the spec's `restore` or `staging` names: where the stream starts."""
+
+    units: tuple[CarriedUnit, ...]
+    """The next of them."""
+    first: int
+    """Number of the first of them; what is known already is left out."""
+    is_complete: bool
+    whole_epochs: int = 0
+    source: str = ""
+    """Where they come from, as people read it; "" there was nothing."""
+
+
+class CarryingFailed(_Event, frozen=True):
+    """It could not be read."""
+
+    text: str
+    is_permanent: bool
+    is_waiting: bool = False
+    """Another job still holds it: that is no failure, and is looked at again at once."""
+
+
+class PositionsKept(_Event, frozen=True):
+    """The last positions of a closed stream are in its `staging` folder, or cannot be."""
+
+    text: str = ""
+    """Why they are not; "" they are."""
+
+
 class StreamClosed(_Event, frozen=True):
     """The job is final."""
 
@@ -223,6 +262,10 @@ StreamEvent = (
     | SavepointRequested
     | SavepointDropped
     | RestoreRequested
+    | SavepointImported
+    | PositionsCarried
+    | CarryingFailed
+    | PositionsKept
     | StreamClosed
     | Granted
     | TrimAsked

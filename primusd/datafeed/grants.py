@@ -43,7 +43,9 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
 
     Those that hold nothing come first; the last ranges are kept for such.
     """
-    if stream.is_paused or not (stream.hungry.count or stream.greedy.count):
+    if stream.is_paused or stream.must_restore:
+        return None
+    if not (stream.hungry.count or stream.greedy.count):
         return None
     if not does_wait(stream):
         return None

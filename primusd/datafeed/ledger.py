@@ -41,7 +41,7 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 
 from msgspec.structs import replace
 
-from primusd.datafeed import beats, grants, losses, savepoints
+from primusd.datafeed import beats, grants, listing, losses, marking, savepoints
 from primusd.datafeed.accounts import (
     TASK_PHASES,
     Flaw,
@@ -55,16 +55,21 @@ from primusd.datafeed.accounts import (
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import (
     BeatReceived,
+    CarryingFailed,
     EpochEnded,
     Granted,
     LeaseExpired,
     ListingFailed,
+    MarkingTimedOut,
     PauseRequested,
+    PositionsCarried,
+    PositionsKept,
     ReaderEnded,
     ReaderOpened,
     RestoreRequested,
     ResumeRequested,
     SavepointDropped,
+    SavepointImported,
     SavepointRequested,
     StreamBroken,
     StreamClosed,
@@ -81,11 +86,20 @@ from primusd.datafeed.events import (
 from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
 from primusd.datafeed.listing import fail_listing, follow_topics, list_units, needs_listing
 from primusd.datafeed.model import EpochState, Stream
+from primusd.datafeed.moments import with_moments
 from primusd.datafeed.orders import feed_orders
-from primusd.errors import PhaseConflictError
-from primusd.job.commands import Command, FollowTopics, ListUnits
+from primusd.errors import ConflictError, PhaseConflictError
+from primusd.job.commands import (
+    CarryPositions,
+    Command,
+    FollowTopics,
+    KeepPositions,
+    ListUnits,
+)
 from primusd.job.events import (
+    GroupLeaseLost,
     ReaderSettled,
+    SavepointSealed,
     StreamFailed,
     StreamFinished,
     StreamReopened,
@@ -139,11 +153,28 @@ def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stre
     if reason is not None:
         return Ignore(reason)
     after = _apply(state, event, at)
-    return after if isinstance(after, Ignore) else _watched(state, after, event, at.at_ms)
+    if isinstance(after, Ignore):
+        return after
+    if state.phase == "Done" and after.epochs_done < after.spec.epochs:
+        after = replace(after, phase="Serving", phase_since_ms=at.at_ms)
+    after = _timed(after, at.at_ms)
+    return with_moments(state, _watched(state, after, event, at.at_ms), event, at)
+
+
+def _timed(state: Stream, at_ms: int) -> Stream:
+    """Return the stream with the clock of its savepoints begun once it serves."""
+    every_ms = state.spec.savepoint_every_ms
+    if state.phase != "Serving":
+        return replace(state, next_savepoint_ms=0) if state.next_savepoint_ms else state
+    if not every_ms or state.next_savepoint_ms:
+        return state
+    return replace(state, next_savepoint_ms=at_ms + every_ms)
 
 
 def settle(state: Stream, at_ms: int) -> StreamEvent | None:
     """Return the next internal event that is due, None when none is."""
+    if state.phase == "Done":
+        return _overdue(state, at_ms)
     if state.phase not in LIVE_PHASES:
         return None
     if state.failure:
@@ -154,7 +185,7 @@ def settle(state: Stream, at_ms: int) -> StreamEvent | None:
         epoch, unit, one = state.struck_due[0]
         readers = ", ".join(one.readers)
         return StruckOut(epoch, unit, one.lo, one.hi, f"{readers} died on it")
-    ended = _ended(state)
+    ended = _overdue(state, at_ms) or _ended(state)
     if ended is not None:
         return ended
     granted = grants.decide_grants(state, at_ms)
@@ -178,6 +209,7 @@ def consequences(
                     after.consumed,
                     after.skipped,
                     after.unsized_units * max(1, after.spec.epochs),
+                    after.carried_count,
                 )
                 found.append(Proposed(after.job, finished))
             case "Failed":
@@ -186,6 +218,14 @@ def consequences(
                 found.append(Proposed(after.job, StreamReopened(after.name)))
             case _:
                 pass
+    found += [
+        Proposed(after.job, SavepointSealed(after.name, one.name))
+        for one in after.savepoints
+        if one.origin != "timer" and one not in before.savepoints
+    ]
+    if after.must_restore and not before.must_restore:
+        assert isinstance(event, ReaderEnded | ReaderOpened | LeaseExpired)
+        found.append(Proposed(after.job, GroupLeaseLost(after.name, event.attempt)))
     if isinstance(event, ReaderEnded):
         settled = ReaderSettled(event.attempt, after.name, positions_left(after))
         found.append(Proposed(after.job, settled))
@@ -194,10 +234,15 @@ def consequences(
 
 def plan(state: Stream) -> tuple[Command, ...]:
     """Return what must be in motion: listing, as far ahead as needed; files before topics."""
+    if state.phase == "Closed":
+        needs_keeping = bool(state.spec.staging) and not state.is_kept
+        return (KeepPositions(state.job, state.name),) if needs_keeping else ()
     if state.phase not in LIVE_PHASES or state.is_listed or state.is_paused:
         return ()
     if state.next_listing_ms:
         return ()
+    if state.is_carrying:
+        return (CarryPositions(state.job, state.name),)
     if state.has_listed_files or not has_files(state.spec):
         return (FollowTopics(state.job, state.name),)
     return (ListUnits(state.job, state.name, len(state.units)),) if needs_listing(state) else ()
@@ -205,10 +250,11 @@ def plan(state: Stream) -> tuple[Command, ...]:
 
 def deadline_ms(state: Stream) -> int:
     """Return the journal time at which TimePassed has something to do; 0 none."""
+    marks = [one.began_ms + marking.MARKING_MS for one in state.markings]
     if state.phase not in LIVE_PHASES or state.is_paused:
-        return 0
-    due = [one for one in (state.next_listing_ms, state.next_trim_ms) if one]
-    return min(due, default=0)
+        return min(marks, default=0) if state.phase == "Done" else 0
+    times = (state.next_listing_ms, state.next_trim_ms, state.next_savepoint_ms, *marks)
+    return min((one for one in times if one), default=0)
 
 
 def positions_left(state: Stream) -> int:
@@ -229,17 +275,18 @@ def _declared(event: StreamDeclared, at: At) -> Stream:
         "Opening",
         at.at_ms,
         epochs=(EpochState(0),),
+        is_carrying=event.spec.restore is not None or bool(event.spec.staging),
     )
 
 
 def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | Ignore:
     match event:
         case BeatReceived():
-            return beats.beat(state, event, at.at_ms)
+            return beats.beat(state, event, at)
         case ReaderOpened():
             return beats.open_reader(state, event, at.at_ms)
         case ReaderEnded():
-            return beats.end_reader(state, event, at.at_ms)
+            return beats.end_reader(state, event, at)
         case LeaseExpired():
             return beats.expire(state, event, at.at_ms)
         case UnitsListed():
@@ -249,7 +296,7 @@ def _apply(state: Stream, event: StreamEvent | TimePassed, at: At) -> Stream | I
         case ListingFailed():
             return fail_listing(state, event, at.at_ms)
         case TimePassed():
-            return _time_passed(state, at.at_ms)
+            return _time_passed(state, at)
         case StreamClosed():
             return _in_phase(_without_readers(state), "Closed", at.at_ms)
         case _:
@@ -269,15 +316,33 @@ def _apply_asked(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore:
                 return Ignore(IGNORE_REASONS["s"])
             return _in_phase(draft.result(), "Serving", at.at_ms)
         case PauseRequested() | ResumeRequested():
-            return _pause(state, event)
+            return _pause(state, event, at)
+        case RestoreRequested():
+            _check_restore(state)
+            return savepoints.restore(state, event.name, at)
+        case _:
+            return _apply_savepoint(state, event, at)
+
+
+def _apply_savepoint(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore:
+    match event:
         case SavepointRequested():
-            return savepoints.seal(state, event.name, at)
+            return savepoints.request(state, event.name, at)
         case SavepointDropped():
             return savepoints.drop(state, event.name)
-        case RestoreRequested():
-            restored = savepoints.restore(state, event.name, at)
-            phase = "Serving" if state.phase == "Done" else state.phase
-            return _in_phase(restored, phase, at.at_ms)
+        case SavepointImported():
+            return savepoints.take_in(state, event, at)
+        case PositionsCarried():
+            return savepoints.carry(state, event, at)
+        case CarryingFailed():
+            return listing.fail_carrying(state, event, at.at_ms)
+        case PositionsKept():
+            return Ignore(IGNORE_REASONS["r"]) if state.is_kept else replace(state, is_kept=True)
+        case MarkingTimedOut():
+            draft = StreamDraft(state, at.at_ms)
+            late = next(one for one in state.markings if one.name == event.name)
+            marking.give_up(draft, late.step, marking.overdue_text(state, late))
+            return draft.result()
         case _:
             return _apply_decided(state, event, at)
 
@@ -305,19 +370,37 @@ def _apply_decided(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore
     return draft.result()
 
 
+def _check_restore(state: Stream) -> None:
+    """Refuse what would part a model from its rows.
+
+    Raises:
+        ConflictError: With exactlyOnce only trainers go back, together with their models.
+    """
+    if state.spec.delivery == "exactlyOnce":
+        raise ConflictError(
+            f"stream {state.name} is exactlyOnce: its trainers go back with their checkpoints",
+            hint="to begin elsewhere, submit a job with restore: JOB/SAVEPOINT",
+        )
+
+
 def _in_phase(state: Stream | Ignore, phase: str, at_ms: int) -> Stream | Ignore:
     if isinstance(state, Ignore) or state.phase == phase:
         return state
     return replace(state, phase=phase, phase_since_ms=at_ms)
 
 
-def _pause(state: Stream, event: PauseRequested | ResumeRequested) -> Stream | Ignore:
+def _pause(state: Stream, event: PauseRequested | ResumeRequested, at: At) -> Stream | Ignore:
     is_paused = isinstance(event, PauseRequested)
     if event.for_suspension:
         after = replace(state, paused_by_suspension=is_paused)
     else:
         after = replace(state, paused_by_person=is_paused)
-    return Ignore(IGNORE_REASONS["a"]) if after == state else after
+    if after == state:
+        return Ignore(IGNORE_REASONS["a"])
+    if is_paused and event.for_suspension:
+        # Everybody has stopped, so it is exact.
+        return savepoints.save_by_itself(after, "suspend", at)
+    return after
 
 
 def _without_readers(state: Stream) -> Stream:
@@ -330,8 +413,11 @@ def _without_readers(state: Stream) -> Stream:
     return draft.result()
 
 
-def _time_passed(state: Stream, at_ms: int) -> Stream | Ignore:
-    after = state
+def _time_passed(state: Stream, at: At) -> Stream | Ignore:
+    after, at_ms = state, at.at_ms
+    if state.next_savepoint_ms and at_ms >= state.next_savepoint_ms:
+        after = savepoints.save_by_itself(after, "timer", at)
+        after = replace(after, next_savepoint_ms=at_ms + state.spec.savepoint_every_ms)
     if state.next_listing_ms and at_ms >= state.next_listing_ms:
         after = replace(after, next_listing_ms=0)
     if state.next_trim_ms and at_ms >= state.next_trim_ms:
@@ -339,6 +425,10 @@ def _time_passed(state: Stream, at_ms: int) -> Stream | Ignore:
         after = replace(
             after, is_trim_due=True, next_trim_ms=at_ms + backoff_ms, trim_backoff_ms=backoff_ms
         )
+    is_late = marking.overdue(state, at_ms) is not None
+    if after is state and is_late:
+        # What follows is settled.
+        return replace(state)
     return Ignore(IGNORE_REASONS["a"]) if after is state else after
 
 
@@ -365,11 +455,15 @@ def _watched(before: Stream, after: Stream, event: StreamEvent | TimePassed, at_
 
 
 def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
-    """Return the end of the oldest epoch, or of the stream, if it has come."""
-    if not state.is_listed:
+    """Return the end of the oldest epoch, or of the stream, if it has come.
+
+    While a savepoint is in the making what was taken since may have to be given back.
+    """
+    if not state.is_listed or state.markings:
         return None
     if not state.epochs or (state.known == 0 and state.unsized_units == 0):
-        return StreamEnded()
+        text = losses.over_fraction(state, state.bad_positions, is_final=True)
+        return StreamBroken(text) if text else StreamEnded()
     epoch = state.epochs[0]
     if epoch.open_count or epoch.next_unit < len(state.units):
         return None
@@ -381,6 +475,11 @@ def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
             f"{epoch.consumed} taken and {epoch.skipped} left out"
         )
     return EpochEnded(epoch.number, epoch.consumed, epoch.skipped)
+
+
+def _overdue(state: Stream, at_ms: int) -> MarkingTimedOut | None:
+    late = marking.overdue(state, at_ms)
+    return None if late is None else MarkingTimedOut(late.name)
 
 
 def _refused(event: str, phase: str, stream: str) -> PhaseConflictError:

@@ -15,7 +15,7 @@ TopicsFollowed | Serving or Done | = or Done | · e | · e | · c
 UnitMapped | ! | = | · o | · o | · c
 ReaderOpened | = | = | = | = | · c
 ReaderEnded | = | = or Done or Failed | = | = | · c
-BeatReceived | = | = or Done or Failed | = | = | · c
+BeatReceived | = | = or Done or Failed | = or Serving | = | · c
 LeaseExpired | ! | = | · o | · o | · c
 TaskSkipRequested | ! | = or Done | ! | ! | !
 TaskRetryRequested | ! | = | Serving | ! | !
@@ -24,7 +24,11 @@ ResumeRequested | = | = | · e | · e | · c
 SavepointRequested | ! | = | = | ! | !
 SavepointDropped | = | = | = | = | =
 RestoreRequested | = | = | Serving | ! | !
-TimePassed | = | = or Done or Failed | · e | · e | · c
+SavepointImported | = | = | = | ! | !
+PositionsCarried | = | · r | · r | · e | · c
+CarryingFailed | = or Failed | · o | · o | · e | · c
+PositionsKept | ! | ! | ! | ! | =
+TimePassed | = | = or Done or Failed | = | · e | · c
 StreamClosed | Closed | Closed | Closed | Closed | · c
 """)
 """`UnitMapped` is no event of its own: it is `mapped` inside BeatReceived."""
@@ -37,9 +41,9 @@ StruckOut | ! | = | ! | ! | !
 EpochEnded | ! | = | ! | ! | !
 StreamEnded | ! | Done | ! | ! | !
 StreamBroken | Failed | Failed | ! | ! | !
-MarkingTimedOut | ! | ! | ! | ! | !
+MarkingTimedOut | ! | = | = | ! | !
 """)
-"""What settle decides; MarkingTimedOut needs delivery exactlyOnce, not carried out yet."""
+"""What settle decides."""
 
 TASK = parse_table("""
 Event | Waiting | Leased | Trimming | Done | Dead
@@ -54,7 +58,7 @@ LeaseExpired | · s | Waiting | Waiting | · s | · s
 ReadFailed | · s | Waiting | Waiting | · s | · s
 DataBad | · s | = or Dead | = or Dead | · s | · s
 StruckOut | Dead | ! | ! | ! | !
-SkipRequested | Dead | Dead | Dead | ! | · s
+SkipRequested | Dead | Dead | Dead | ! | =
 RetryRequested | · s | · s | · s | ! | Waiting
 """)
 """Tasks are ranges, so this table is kept by arithmetic; the tests drive each cell."""
@@ -67,4 +71,4 @@ MarkingTimedOut | Failed | ! | !
 RestoreRequested | Failed | = | · o
 SavepointDropped | Failed | = | =
 """)
-"""Marking is reached only with delivery exactlyOnce."""
+"""Marking is a `Marking` of the stream, and is reached only with delivery exactlyOnce."""

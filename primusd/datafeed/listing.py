@@ -1,7 +1,9 @@
 """Units as they are listed: append only, in order, each once."""
 
+from msgspec.structs import replace
+
 from primusd.datafeed.draft import StreamDraft
-from primusd.datafeed.events import ListingFailed, TopicsFollowed, UnitsListed
+from primusd.datafeed.events import CarryingFailed, ListingFailed, TopicsFollowed, UnitsListed
 from primusd.datafeed.model import Stream, UnitEntry, UnitFound, has_byte_positions
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import is_compressed
@@ -38,6 +40,7 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     if other := _other_positions(draft.units, fresh):
         draft.failure = other
     for epoch in draft.epochs.values():
+        draft.seed(epoch.number, known)
         draft.move_on(epoch)
     draft.changes["has_listed_files"] = event.is_complete
     draft.changes["missing"] = stream.missing + missing
@@ -76,6 +79,8 @@ def follow_topics(stream: Stream, event: TopicsFollowed, at_ms: int) -> Stream |
         draft.move_on(epoch)
     for number, end in grown:
         draft.grow(number, end)
+    for epoch in draft.epochs.values():
+        draft.seed(epoch.number, known)
     draft.is_listed = event.is_complete
     return _heard(draft)
 
@@ -122,6 +127,16 @@ def _other_positions(units: tuple[UnitEntry, ...], fresh: tuple[Unit, ...]) -> s
 def _form(unit: Unit) -> str:
     form, packed = unit.options.get("format", ""), unit.options.get("compression", "")
     return f"{form}, {packed}" if is_compressed(unit.options) else form or "unknown"
+
+
+def fail_carrying(stream: Stream, event: CarryingFailed, at_ms: int) -> Stream | Ignore:
+    """Return the stream with the next try put off to read the positions that it starts at."""
+    if not stream.is_carrying:
+        return Ignore(IGNORE_REASONS["o"])
+    if event.is_waiting:
+        return replace(stream, waiting_for=(event.text,))
+    failed = ListingFailed(event.text, event.is_permanent)
+    return fail_listing(stream, failed, at_ms)
 
 
 def listed_size(unit: Unit) -> int:

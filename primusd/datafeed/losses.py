@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from primusd.datafeed import tasks
+from primusd.datafeed.accounts import expected_positions, positions_in_bytes, unit_word
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import StruckOut, TaskRetryRequested, TaskSkipRequested
 from primusd.datafeed.model import (
@@ -11,6 +12,7 @@ from primusd.datafeed.model import (
     LeaseState,
     Range,
     ReaderState,
+    Stream,
     has_byte_positions,
     word_of,
 )
@@ -26,6 +28,9 @@ LOST = "lost"
 """Kind of a range that its storage let go before it was read."""
 DATA_KINDS = ("data", "changed", "vanished", LOST)
 WITHOUT_BOUND = -1
+UNCHARGED_KINDS = ("skipped", "forgotten", LOST)
+"""Left out, and no fault of the data."""
+MILLION = 1_000_000
 
 
 def least(draft: StreamDraft, unit: int) -> int:
@@ -97,10 +102,11 @@ def count_bad(draft: StreamDraft, lease: LeaseState, bad: BadRange, by: str) -> 
 def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
     """Add a range to the dead ones and charge it to the budget, or fail the stream."""
     state = draft.unit(epoch, unit) or draft.untouched(unit)
-    rows = 0
+    rows = weight = 0
     for part in tasks.alive_parts(state, Range(dead.lo, dead.hi)):
         state = tasks.killed(state, replace(dead, lo=part.lo, hi=part.hi, at_ms=draft.at_ms))
         rows += _charged(draft, unit, part, dead.kind)
+        weight += _weighed(draft, unit, part)
     if not rows:
         return
     draft.put_unit(epoch, unit, state)
@@ -108,6 +114,7 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
     if dead.kind == LOST and spec.out_of_range == "earliest":
         return
     draft.bad_count += rows
+    draft.bad_positions += weight
     where = f"{draft.units[unit].unit.location} {_where(draft, unit, dead)}: {dead.text}"
     if draft.failure:
         return
@@ -118,17 +125,58 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
         draft.failure = where
     elif spec.bad_rows != WITHOUT_BOUND and draft.bad_count > spec.bad_rows:
         draft.failure = f"more than {spec.bad_rows} rows (badRows) could not be read; last: {where}"
+    elif text := over_fraction(draft.before, draft.bad_positions):
+        draft.failure = f"{text}; last: {where}"
+
+
+def over_fraction(stream: Stream, bad_positions: int, *, is_final: bool = False) -> str:
+    """Return in words that more than `badFraction` of a stream cannot be read; "" it is not so.
+
+    Args:
+        stream: As it is.
+        bad_positions: Those that could not be read so far.
+        is_final: All of it is known. Before, how much it is may be a guess by bytes.
+    """
+    ppm = stream.spec.bad_ppm
+    if ppm < 0:
+        return ""
+    epochs = max(1, stream.spec.epochs)
+    expected = stream.known if is_final else expected_positions(stream)
+    all_positions = max(expected * epochs, stream.consumed + stream.skipped)
+    if expected < 0 and not is_final:
+        return ""
+    if bad_positions * MILLION <= ppm * all_positions:
+        return ""
+    return (
+        f"more than {ppm / MILLION:.4%} of the {unit_word(stream)} (badFraction) could not be "
+        f"read: {bad_positions} of {all_positions}"
+    )
+
+
+def forget(draft: StreamDraft, lease: LeaseState, one: Range) -> None:
+    """Leave out for good what a trainer may have used: with delivery atMostOnce it is lost."""
+    state = draft.unit(lease.epoch, lease.unit) or draft.untouched(lease.unit)
+    parts = tasks.alive_parts(state, one) if one.lo < one.hi else ()
+    for part in parts:
+        text = f"{lease.attempt.label} had it in hand when it was lost"
+        dead = DeadRange(part.lo, part.hi, "forgotten", text, "settle", at_ms=draft.at_ms)
+        state = tasks.killed(state, dead)
+    if parts:
+        draft.put_unit(lease.epoch, lease.unit, state)
 
 
 def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> bool:
     """Leave a task out because a person said so; a holder loses it. False: it is left out already.
 
+    One that is dead for another reason is accepted so, and no budget has it any more.
+
     Raises:
         NotFoundError: There is no task there that is not finished.
     """
     phase = _phase(draft, event)
-    if phase == "dead":
-        return False
+    dead = _dead_at(draft, event) if phase in {"dead", "leased"} else None
+    if dead is not None:
+        return _accept(draft, event, dead, by)
     if phase not in {"leased", "waiting"}:
         raise _no_task(event)
     one = _taken_away(draft, event) if phase == "leased" else None
@@ -141,6 +189,34 @@ def skip(draft: StreamDraft, event: TaskSkipRequested, by: str) -> bool:
         state = tasks.killed(state, dead)
     draft.put_unit(event.epoch, event.unit, state)
     return True
+
+
+def _dead_at(draft: StreamDraft, event: TaskSkipRequested) -> DeadRange | None:
+    """Return what is left out at a position; inside an open lease, too."""
+    state = draft.unit(event.epoch, event.unit)
+    dead = () if state is None else state.dead
+    return next((one for one in dead if one.lo <= event.lo < one.hi), None)
+
+
+def _accept(draft: StreamDraft, event: TaskSkipRequested, dead: DeadRange, by: str) -> bool:
+    state = draft.unit(event.epoch, event.unit)
+    assert state is not None
+    if dead.kind == "skipped":
+        return False
+    _refund(draft, event.unit, dead)
+    accepted = replace(dead, kind="skipped", text=event.reason, by=by, at_ms=draft.at_ms)
+    others = tuple(accepted if one == dead else one for one in state.dead)
+    draft.put_unit(event.epoch, event.unit, replace(state, dead=others))
+    return True
+
+
+def _refund(draft: StreamDraft, unit: int, dead: DeadRange) -> None:
+    """Take a dead range off the budgets again."""
+    if dead.kind in UNCHARGED_KINDS:
+        return
+    one = Range(dead.lo, dead.hi)
+    draft.bad_count = max(0, draft.bad_count - _charged(draft, unit, one, dead.kind))
+    draft.bad_positions = max(0, draft.bad_positions - _weighed(draft, unit, one))
 
 
 def retry(draft: StreamDraft, event: TaskRetryRequested) -> bool:
@@ -160,9 +236,7 @@ def retry(draft: StreamDraft, event: TaskRetryRequested) -> bool:
     state = draft.unit(event.epoch, event.unit)
     assert state is not None
     dead = next(one for one in state.dead if one.lo <= event.lo < one.hi)
-    if dead.kind not in ("skipped", LOST):
-        charged = _charged(draft, event.unit, Range(dead.lo, dead.hi), dead.kind)
-        draft.bad_count = max(0, draft.bad_count - charged)
+    _refund(draft, event.unit, dead)
     draft.put_unit(event.epoch, event.unit, tasks.revived(state, dead))
     return True
 
@@ -199,6 +273,16 @@ def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
         # One record; a longer range is counted by its bytes, which rows cannot exceed.
         return 1 if one.hi - one.lo <= STRUCK_BYTES_MIN else one.hi - one.lo
     return measure(one.lo, one.hi)
+
+
+def _weighed(draft: StreamDraft, unit: int, one: Range) -> int:
+    """Return the positions of a range; of one to an unknown end a guess by the unit's bytes."""
+    if one.hi != OPEN_END:
+        return one.hi - one.lo
+    byte_count = max(1, draft.units[unit].unit.byte_count)
+    if has_byte_positions(draft.units[unit].unit):
+        return byte_count
+    return max(1, positions_in_bytes(draft.before, byte_count))
 
 
 def _where(draft: StreamDraft, unit: int, dead: DeadRange) -> str:

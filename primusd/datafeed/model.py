@@ -34,7 +34,7 @@ class DeadRange(Struct, frozen=True, array_like=True):
     lo: int
     hi: int
     kind: str
-    """`data`, `changed`, `vanished`, `struckOut` or `skipped`."""
+    """`data`, `changed`, `vanished`, `forgotten`, `struckOut` or `skipped`."""
     text: str
     by: str
     head: bytes = b""
@@ -66,6 +66,15 @@ class UnitState(Struct, frozen=True, array_like=True):
     strikes: tuple[Strike, ...] = ()
     tired: tuple[Range, ...] = ()
     """Ranges that a reader gave up on once because the storage did not answer."""
+
+
+class UnitRange(Struct, frozen=True, array_like=True):
+    """A range of a unit in an epoch."""
+
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
 
 
 class LeaseState(Struct, frozen=True, array_like=True):
@@ -100,6 +109,12 @@ class ReaderState(Struct, frozen=True, array_like=True):
     """Journal time of its last acknowledgement, or of the grant that ended its idleness."""
     answers: tuple[tuple[int, str], ...] = ()
     """FeedAsk.id and error ("" done) of asks it still repeats."""
+    has_taken: bool = False
+    """Its trainer took something since it opened the stream, or since the last restore."""
+    has_opened: bool = False
+    """Its trainer opened the stream."""
+    is_lost: bool = False
+    """exactlyOnce: its group was lost, so it gets nothing any more."""
 
 
 class EpochState(Struct, frozen=True, array_like=True):
@@ -152,6 +167,23 @@ class UnitFound(Struct, frozen=True, array_like=True):
     cuts: tuple[int, ...] = ()
 
 
+class CarriedUnit(Struct, frozen=True, array_like=True):
+    """What is known of a unit by its location, so that another stream can take it over."""
+
+    location: str
+    byte_count: int
+    """-1 not known."""
+    pin: str
+    """"" not known."""
+    size: int
+    """Positions in it; -1 not known."""
+    done: tuple[tuple[int, tuple[Range, ...]], ...] = ()
+    """By epoch: what was taken; of epochs that are not whole."""
+    dead: tuple[tuple[int, tuple[DeadRange, ...]], ...] = ()
+    """By epoch: what was left out."""
+    cuts: tuple[int, ...] = ()
+
+
 class Savepoint(Struct, frozen=True, array_like=True):
     """Positions under a name: done ranges per unit, no leases, no readers."""
 
@@ -168,11 +200,47 @@ class Savepoint(Struct, frozen=True, array_like=True):
     unsized_before: int
     unsized: tuple[int, ...] = ()
     """Units it names whose size nobody knew then."""
+    origin: str = "asked"
+    """`asked`, `mark`, `timer`, `suspend` or `imported`."""
+    step: int = -1
+    """Of the marks it was made of; -1 none."""
+    generation: int = 0
+    """Of the stream when it was made."""
+    unit_count: int = -1
+    """Units listed then; those of later ones are as carried. -1 all."""
+    bad_count: int = 0
+    bad_positions: int = 0
+    text: str = ""
+    """Why it failed."""
+    carried: tuple[CarriedUnit, ...] = ()
+    """Of one that came from outside: its content, by location."""
+    whole_epochs: int = 0
+    """Of one that came from outside: epochs in which every unit is done."""
 
     @property
     def done(self) -> int:
         """Positions taken."""
         return self.consumed_before + sum(epoch.consumed for epoch in self.epochs)
+
+
+class Marking(Struct, frozen=True, array_like=True):
+    """exactlyOnce: a savepoint in the making, whose readers mark a step one after the other."""
+
+    name: str
+    step: int
+    began_ms: int
+    marked: tuple[tuple[AttemptId, tuple[UnitRange, ...]], ...] = ()
+    """Readers that have marked it, each with what it took since."""
+
+
+class StreamMoment(Struct, frozen=True, array_like=True):
+    """Something that a person would tell of a stream."""
+
+    at_ms: int
+    revision: int
+    reason: str
+    by: str
+    message: str
 
 
 class Stream(Struct, frozen=True, array_like=True):
@@ -245,6 +313,40 @@ class Stream(Struct, frozen=True, array_like=True):
     changed_revision: int = 0
     has_listed_files: bool = False
     """All files are listed; `is_listed` waits for the ends of topics as well."""
+    markings: tuple[Marking, ...] = ()
+    """By step."""
+    marked_to: int = -1
+    """Newest step of this generation whose savepoint was sealed or failed."""
+    sealed: tuple[int, str] = (-1, "")
+    """Newest step of this generation that was sealed, and its savepoint."""
+    unsealed: tuple[int, str] = (-1, "")
+    """Newest step of this generation that could not be, and why."""
+    restored: str = ""
+    """Savepoint that this generation began at; "" its start."""
+    restored_by: str = ""
+    """Label of the attempt that asked for it; "" none did."""
+    must_restore: bool = False
+    """exactlyOnce: the group was lost; nothing is granted before positions went back."""
+    bad_positions: int = 0
+    """Positions left out because they could not be read."""
+    rewound: int = 0
+    """Positions that were taken, and that restores took back."""
+    carried: tuple[CarriedUnit, ...] = ()
+    """What came from another stream, by location; where the start lies."""
+    whole_epochs: int = 0
+    """Epochs in which every carried unit is done."""
+    carried_revision: int = 0
+    """Journal revision at which `carried` last changed."""
+    carried_count: int = 0
+    """Positions taken that came from another stream."""
+    is_carrying: bool = False
+    """Waits for what the spec's `restore` or `staging` names before anything is listed."""
+    next_savepoint_ms: int = 0
+    """Journal time of the next one by the clock; 0 none."""
+    moments: tuple[StreamMoment, ...] = ()
+    """The newest."""
+    is_kept: bool = False
+    """Its last positions are in the spec's `staging` folder."""
 
     missing: tuple[str, ...] = ()
     """Folders by time that did not come and were passed over."""

@@ -16,7 +16,8 @@ def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrd
     """
     reader = reader_of(stream, attempt)
     if reader is None or reader.incarnation != incarnation:
-        state = "end" if stream.phase == "Done" else "wait"
+        has_ended = stream.phase == "Done" and not stream.must_restore
+        state = "end" if has_ended else "wait"
         return FeedOrders(stream.name, (), state, 0, wait_ms=WAIT_MS)
     state, wait_ms = _state(stream, reader)
     return FeedOrders(
@@ -25,7 +26,9 @@ def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrd
         state,
         reader.rows_per_s * stream.spec.window_ms // 1000,
         wait_ms,
-        answers=reader.answers,
+        stream.sealed,
+        reader.answers,
+        unsealed=stream.unsealed,
     )
 
 
@@ -47,10 +50,12 @@ def _leases(stream: Stream, reader: ReaderState) -> tuple[Lease, ...]:
 
 
 def _state(stream: Stream, reader: ReaderState) -> tuple[str, int]:
-    if stream.phase == "Done":
+    if stream.phase == "Done" and not stream.must_restore:
         return "end", 0
     if stream.phase != "Serving":
         return "wait", WAIT_MS
     if stream.is_paused:
         return "paused", PAUSED_WAIT_MS
+    if reader.is_lost:
+        return "wait", WAIT_MS
     return ("serve", 0) if reader.leases else ("wait", WAIT_MS)

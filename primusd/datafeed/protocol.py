@@ -136,3 +136,5 @@ class FeedOrders(Struct, frozen=True, array_like=True):
     """Sources, or lanes of this reader, from which more may come in this epoch."""
     lanes: int = 0
     """Lanes that this reader serves, those at their end too; 0 the order is not strict."""
+    unsealed: tuple[int, str] = (-1, "")
+    """Newest marked step of this generation that has no savepoint, and why."""

@@ -109,6 +109,24 @@ def revived(state: UnitState, dead: DeadRange) -> UnitState:
     return _with_waiting(after, one)
 
 
+def undone(state: UnitState, one: Range) -> UnitState:
+    """Return the state in which a range that was done waits again, but for what is dead in it."""
+    return _with_waiting(replace(state, done=subtract(state.done, (one,))), one)
+
+
+def taken_over(done: tuple[Range, ...], first: int) -> UnitState:
+    """Return the state of a unit of which these ranges were done before; the rest waits.
+
+    Args:
+        done: Sorted, disjoint, merged.
+        first: Where the unit begins.
+    """
+    if not done:
+        return UnitState(first)
+    fresh = done[-1].hi
+    return UnitState(fresh, loose=subtract((Range(first, fresh),), done), done=done)
+
+
 def alive_parts(state: UnitState, one: Range) -> tuple[Range, ...]:
     """Return the parts of a range that are neither done nor dead."""
     return subtract((one,), union((*state.done, *dead_ranges(state))))

@@ -48,6 +48,20 @@ class FollowTopics(Struct, frozen=True, tag=True):
     stream: str
 
 
+class CarryPositions(Struct, frozen=True, tag=True):
+    """Read the positions that a stream starts at: its spec's `restore` or `staging`."""
+
+    job: str
+    stream: str
+
+
+class KeepPositions(Struct, frozen=True, tag=True):
+    """Write the last positions of a closed stream to its spec's `staging` folder."""
+
+    job: str
+    stream: str
+
+
 class WakeAt(Struct, frozen=True, tag=True):
     """Propose TimePassed to the machine at this journal time."""
 
@@ -75,6 +89,8 @@ Command = (
     | ReleaseAttempt
     | ListUnits
     | FollowTopics
+    | CarryPositions
+    | KeepPositions
     | WakeAt
     | PublishPeers
     | DropRecord

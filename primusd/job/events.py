@@ -219,6 +219,8 @@ class StreamFinished(JobMachineEvent, frozen=True):
     unsized: int = 0
     """Units left out, in whole or from some position on, whose ends nobody knows: `skipped` has
     one for each."""
+    carried: int = 0
+    """Of `consumed`, what was taken before: it came with a savepoint."""
 
 
 class StreamFailed(JobMachineEvent, frozen=True):

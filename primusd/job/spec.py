@@ -296,6 +296,19 @@ class Decoding(Struct, frozen=True):
     """What one reader may take."""
 
 
+class Restore(Struct, frozen=True):
+    """Positions that a stream starts at: a savepoint of another job, or a file."""
+
+    job: str = ""
+    """Name in its namespace, `namespace/name`, or uid; "" a file."""
+    stream: str = ""
+    """"" the one of the same name."""
+    savepoint: str = ""
+    """"" the newest that is sealed."""
+    path: str = ""
+    """Absolute: an exported savepoint, or a folder of the original's; "" a job."""
+
+
 class StreamSpec(Struct, frozen=True):
     """A named, ordered set of sources."""
 
@@ -330,6 +343,17 @@ class StreamSpec(Struct, frozen=True):
     out_of_range: str = "fail"
     """`fail` or `earliest`: offsets that are gone before they were read are counted as lost."""
     decoding: Decoding = Decoding()
+    bad_ppm: int = -1
+    """Most positions that may be left out, in millionths of all; -1 no bound of its own."""
+    savepoint_every_ms: int = 0
+    """0: none by the clock."""
+    savepoints_keep: int = 5
+    """Of those that nobody named, the newest."""
+    restore: Restore | None = None
+    on_changed: str = "fail"
+    """`fail` or `anew`: what becomes of a file that was changed since positions in it were kept."""
+    staging: str = ""
+    """Absolute folder in which positions stay from one job to the next; "" none."""
 
 
 class Checkpoints(Struct, frozen=True):

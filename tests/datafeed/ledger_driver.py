@@ -17,10 +17,12 @@ from primusd.datafeed.events import (
 from primusd.datafeed.model import Stream
 from primusd.datafeed.protocol import (
     BadRange,
+    FeedAsk,
     FeedOrders,
     FeedReport,
     Held,
     Lease,
+    Mark,
     Unit,
     UnitMap,
 )
@@ -189,6 +191,8 @@ class Reader:
         returned: tuple[Held, ...] = (),
         bad: tuple[BadRange, ...] = (),
         mapped: tuple[UnitMap, ...] = (),
+        marks: tuple[Mark, ...] = (),
+        asks: tuple[FeedAsk, ...] = (),
         rows_per_s: int = 0,
     ) -> str:
         report = FeedReport(
@@ -198,11 +202,22 @@ class Reader:
             returned,
             bad,
             mapped,
+            marks,
+            asks,
             rows_per_s=rows_per_s,
         )
         reason = self.driver.propose(BeatReceived(self.attempt, self.incarnation, report))
         self.obey()
         return reason
+
+    def mark(self, step: int) -> Mark:
+        """Return what the trainer says at a step: how far it is now."""
+        return Mark(step, tuple(self.held.values()))
+
+    def ask(self, kind: str, name: str, number: int = 1, want: int = 0) -> str:
+        """Ask once; return the error, "" when it was done."""
+        self.beat(want, asks=(FeedAsk(number, kind, name),))
+        return dict(self.orders().answers)[number]
 
     def end(
         self,

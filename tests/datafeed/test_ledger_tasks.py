@@ -33,7 +33,7 @@ def task_in(phase: str) -> Driver:
     elif phase == "Done":
         holder.beat(0, held=(replace(held, position=TASK_SIZE),))
     elif phase == "Dead":
-        driver.propose(ev.TaskSkipRequested(0, 0, 0, "test"))
+        driver.propose(bad(0, TASK_SIZE, "vanished"))
     assert phase_of(driver) == phase
     return driver
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from primusd.datafeed import events as ev
 from primusd.datafeed import ledger
 from primusd.datafeed.ledger_tables import SAVEPOINT, STREAM, STREAM_DECIDED, TASK
-from primusd.datafeed.model import STREAM_PHASES, Stream
+from primusd.datafeed.model import STREAM_PHASES, CarriedUnit, Marking, Range, Stream
 from primusd.datafeed.protocol import FeedReport, UnitMap
 from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job.events import TimePassed
@@ -25,6 +25,7 @@ from tests.datafeed.ledger_driver import (
     text_unit,
 )
 
+CARRIED = CarriedUnit("/data/part.txt", 10, "1", 10, ((0, (Range(0, 4),)),))
 PAGE = Path(__file__).parents[2] / "docs" / "state-machines.md"
 
 
@@ -102,6 +103,10 @@ def events_of(name: str) -> Event:
         "SavepointRequested": ev.SavepointRequested("other"),
         "SavepointDropped": ev.SavepointDropped("early"),
         "RestoreRequested": ev.RestoreRequested("early"),
+        "SavepointImported": ev.SavepointImported("brought", (CARRIED,)),
+        "PositionsCarried": ev.PositionsCarried((CARRIED,), 0, is_complete=True),
+        "CarryingFailed": ev.CarryingFailed("no such folder", is_permanent=False),
+        "PositionsKept": ev.PositionsKept(),
         "TimePassed": TimePassed(),
         "StreamClosed": ev.StreamClosed(),
         "Granted": ev.Granted(()),
@@ -126,6 +131,10 @@ def test_cell_is_what_happens(name: str, phase: str) -> None:
     event = events_of(name)
     if isinstance(event, ev.UnitsListed):
         event = replace(event, first=len(state.units))
+    if isinstance(event, ev.MarkingTimedOut):
+        state = replace(state, markings=(Marking("early", 1, state.phase_since_ms),))
+    if isinstance(event, ev.PositionsCarried | ev.CarryingFailed):
+        state = replace(state, is_carrying=phase == "Opening")
 
     outcome = outcome_of(state, event, cell)
 
