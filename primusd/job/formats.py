@@ -54,8 +54,8 @@ _MAGICS = {
     # An IPC stream: the mark before a message, then the length of the schema's metadata.
     b"\xff\xff\xff\xff": "arrow",
 }
-_BZ2_BLOCK = b"1AY&SY"
-"""Behind `BZh` and a digit, which alone a text may begin with."""
+_BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
+"""Behind `BZh` and a digit, which a text may begin with: a block, or the end of an empty file."""
 _PACKED_MAGICS = {
     b"\x1f\x8b\x08": "gz",
     b"\x28\xb5\x2f\xfd": "zst",
@@ -85,7 +85,7 @@ def told_by_head(head: bytes) -> Told:
     """Return what the first bytes of a file tell."""
     form = next((form for magic, form in _MAGICS.items() if head.startswith(magic)), "")
     packed = next((kind for magic, kind in _PACKED_MAGICS.items() if head.startswith(magic)), "")
-    if head.startswith(b"BZh") and head[4:].startswith(_BZ2_BLOCK):
+    if head.startswith(b"BZh") and head[4:].startswith(_BZ2_BLOCKS):
         packed = "bz2"
     return Told(form, packed)
 

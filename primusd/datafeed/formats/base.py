@@ -111,8 +111,8 @@ class PipeBlock:
         return self.span_bytes + len(self.data)
 
 
-class UnitFile(Protocol):
-    """An opened, pinned unit."""
+class RowFile(Protocol):
+    """An opened, pinned unit that is read in rows."""
 
     @property
     def end(self) -> int:
@@ -137,12 +137,30 @@ class UnitFile(Protocol):
         """
         ...
 
+
+class UnitFile(RowFile, Protocol):
+    """An opened, pinned unit."""
+
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield the same records as bytes for a pipe.
 
         Raises:
             ReadError: As `rows`.
         """
+        ...
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """An opened unit whose bytes may go through a pipe as they stand in its file."""
+
+    @property
+    def framings(self) -> tuple[str, ...]:
+        """Those in which they may."""
+        ...
+
+    def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
+        """Yield records in one of the framings, as `UnitFile.pieces`."""
         ...
 
 

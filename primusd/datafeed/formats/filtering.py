@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from primusd.datafeed.formats.base import ReadError, RowBlock
-from primusd.datafeed.formats.nested import column_at
+from primusd.datafeed.formats.nested import AnyArray, AnyScalar, column_at
 from primusd.job.conditions import Condition, Value
 
 _COMPARE = {
@@ -69,7 +69,7 @@ def matches_range(condition: Condition, low: object, high: object, kind: pa.Data
             return True
 
 
-def _le(one: pa.Scalar, other: pa.Scalar) -> bool:
+def _le(one: AnyScalar, other: AnyScalar) -> bool:
     return bool(pc.less_equal(one, other).as_py())
 
 
@@ -79,7 +79,7 @@ def _begins(block: RowBlock) -> np.ndarray:
     return np.concatenate(([block.first], block.ends[:-1]))
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column(batch: pa.RecordBatch, name: str) -> AnyArray:
     found = column_at(batch, name)
     if found is None:
         raise ReadError(
@@ -89,7 +89,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return found
 
 
-def _holds(column: pa.Array, condition: Condition) -> pa.Array:
+def _holds(column: AnyArray, condition: Condition) -> AnyArray:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     match condition.op:
@@ -97,6 +97,8 @@ def _holds(column: pa.Array, condition: Condition) -> pa.Array:
             return column.is_null()
         case "is not null":
             return column.is_valid()
+        case _:
+            pass
     scalars = [_scalar(value, column.type, condition) for value in condition.values]
     try:
         if condition.op in _COMPARE:
@@ -110,7 +112,7 @@ def _holds(column: pa.Array, condition: Condition) -> pa.Array:
     return found.fill_null(False)  # noqa: FBT003 pyarrow's signature
 
 
-def _scalar(value: Value, kind: pa.DataType, condition: Condition) -> pa.Scalar:
+def _scalar(value: Value, kind: pa.DataType, condition: Condition) -> AnyScalar:
     try:
         if isinstance(value, str):
             text = pa.scalar(value)

@@ -49,8 +49,8 @@ def form_of(name: str, settings: Settings, location: str) -> RecordForm:
         case "jsonl":
             ignores = settings.on_schema != "fail"
             wanted = _wanted(settings)
-            decoder = Json(settings.types, wanted, ignores_others=ignores)
-            return RecordForm(Lines(keeps_blank=False), decoder, "line", ("lines", "raw"))
+            objects = Json(settings.types, wanted, ignores_others=ignores)
+            return RecordForm(Lines(keeps_blank=False), objects, "line", ("lines", "raw"))
         case "csv":
             told = {"delimiter": "\t"} if _is_tabbed(location) else {}
             is_multiline = options.get("multiline") == "true"
@@ -74,8 +74,7 @@ def form_of(name: str, settings: Settings, location: str) -> RecordForm:
             names = tuple(filter(None, options.get("fields", "").split(","))) or ("record",)
             prefix = options.get("prefix", "varint")
             prefixed = Prefixed(prefix, field_count=len(names), record_bytes_max=most)
-            decoder = Values(names) if len(names) > 1 else _of_messages(settings, names)
-            return RecordForm(prefixed, decoder, "walk", ("raw",))
+            return RecordForm(prefixed, _of_messages(settings, names), "walk", ("raw",))
         case _:
             raise ReadError(f"format {name} is none that this build reads", kind="data")
 
@@ -83,7 +82,7 @@ def form_of(name: str, settings: Settings, location: str) -> RecordForm:
 def _of_messages(settings: Settings, names: tuple[str, ...] = ("record",)) -> Decoder:
     """Return what decodes records: as messages where they are described."""
     message = settings.options.get("message", "")
-    if not message:
+    if not message or len(names) > 1:
         return Values(names)
     from primusd.datafeed.formats.messages import Messages  # noqa: PLC0415 protobuf is slow to load
 

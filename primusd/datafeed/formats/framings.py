@@ -165,7 +165,7 @@ class Prefixed:
         self._field_count = field_count
         self._record_bytes_max = record_bytes_max
         self._width = _WIDTHS.get(prefix, 0)
-        self._order: str = "big" if prefix.endswith("be") else "little"
+        self._is_big = prefix.endswith("be")
 
     def cut(self, data: bytes, *, is_last: bool) -> Cut:
         """Return whole records, found by hopping over their lengths."""
@@ -206,8 +206,7 @@ class Prefixed:
             stop = at + self._width
             if stop > len(data):
                 return None
-            order = "big" if self._order == "big" else "little"
-            return stop, int.from_bytes(data[at:stop], order)
+            return stop, int.from_bytes(data[at:stop], "big" if self._is_big else "little")
         value = shift = 0
         for step in range(10):
             if at + step >= len(data):

@@ -1,18 +1,26 @@
 """Columns by name, and fields inside of columns by their path: `user.id`."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
+
+# Any: pyarrow's stubs know no common parent of all arrays, fields or scalars with what they have.
+AnyArray = Any
+AnyField = Any
+AnyScalar = Any
 
 
 def type_at(schema: pa.Schema, name: str) -> pa.DataType | None:
     """Return the type of a column or a field inside of one; None when there is none."""
     index = schema.get_field_index(name)
     if index >= 0:
-        return schema.field(index).type
-    found, rest = _outer(schema, name)
-    if found is None:
+        found: pa.DataType = schema.field(index).type
+        return found
+    outer, rest = _outer(schema, name)
+    if outer is None:
         return None
-    kind = found.type
+    kind: pa.DataType = outer.type
     for part in rest:
         if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
             return None
@@ -20,7 +28,7 @@ def type_at(schema: pa.Schema, name: str) -> pa.DataType | None:
     return kind
 
 
-def column_at(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+def column_at(batch: pa.RecordBatch, name: str) -> AnyArray | None:
     """Return the values of a column or of a field inside of one; None when there is none."""
     index = batch.schema.get_field_index(name)
     if index >= 0:
@@ -42,7 +50,7 @@ def outer_names(schema: pa.Schema, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _outer(schema: pa.Schema, name: str) -> tuple[pa.Field | None, list[str]]:
+def _outer(schema: pa.Schema, name: str) -> tuple[AnyField | None, list[str]]:
     """Return the column that a path begins in, and the rest of the path."""
     parts = name.split(".")
     for count in range(len(parts) - 1, 0, -1):

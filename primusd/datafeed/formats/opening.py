@@ -2,7 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from primusd.datafeed.formats.base import OpenFile, ReadError, UnitFile, head_of, open_pinned
+from primusd.datafeed.formats.base import (
+    OpenFile,
+    ReadError,
+    RowFile,
+    UnitFile,
+    head_of,
+    open_pinned,
+)
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import FORMATS, LINE_FORMATS, PACKABLE, Told, told_by_head, told_by_name
@@ -67,7 +74,7 @@ class Opener:
             self._workers = Workers(self.settings.place)
         return self._workers
 
-    def _opened(self, unit: Unit, file: OpenFile, told: Told) -> UnitFile:
+    def _opened(self, unit: Unit, file: OpenFile, told: Told) -> RowFile:
         match told.format:
             case "parquet":
                 from primusd.datafeed.formats.parquet import ParquetUnit  # noqa: PLC0415
@@ -128,7 +135,7 @@ def told_form(unit: Unit, file: OpenFile, settings: Settings) -> Told:
     return Told(form, packed)
 
 
-def _records(unit: Unit, file: OpenFile, told: Told, settings: Settings) -> UnitFile:
+def _records(unit: Unit, file: OpenFile, told: Told, settings: Settings) -> RowFile:
     from primusd.datafeed.formats.forms import form_of  # noqa: PLC0415
 
     form = form_of(told.format, settings, unit.location)

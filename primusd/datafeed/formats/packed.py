@@ -2,14 +2,14 @@
 
 import lzma
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import OpenFile, PipeBlock, ReadError, RowBlock, head_of
 from primusd.datafeed.formats.decoders import HEAD_BYTES, BadRecordError, HeadError
 from primusd.datafeed.formats.forms import RecordForm
-from primusd.datafeed.formats.framings import Cut
+from primusd.datafeed.formats.framings import Cut, Places
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.model import OPEN_END
 from primusd.datafeed.protocol import Unit
@@ -95,7 +95,7 @@ class PackedFile:
 
     def _all(self, read_bytes: int) -> Iterator[tuple[bytes, Cut]]:
         """Yield all records of the file."""
-        stream = self._inflating()
+        stream: Inflating = inflating(self._file, self._compression)
         data, is_last = self._begun(stream)
         at = 0
         if self._form.decoder.needs_head:
@@ -127,7 +127,8 @@ class PackedFile:
         """Return the first bytes: enough for a header and the types of columns."""
         if not self._form.decoder.needs_head:
             return b"", False
-        parts, wanted = [], min(HEAD_BYTES, self._record_max)
+        parts: list[bytes] = []
+        wanted = min(HEAD_BYTES, self._record_max)
         while wanted > 0:
             part = self._read(stream, wanted, 0)
             if not part:
@@ -144,12 +145,6 @@ class PackedFile:
         except pa.ArrowInvalid as error:
             text = f"its beginning cannot be read: {str(error)[:300]}"
             raise self._error(text, to_end=True, head=head[:SHOWN_BYTES]) from error
-
-    def _inflating(self) -> Inflating:
-        raw = self._file.arrow()
-        if self._compression == "xz":
-            return lzma.open(raw, "rb")
-        return pa.CompressedInputStream(raw, CODECS[self._compression])
 
     def _read(self, stream: Inflating, byte_count: int, count: int) -> bytes:
         try:
@@ -169,10 +164,18 @@ class PackedFile:
         return ReadError(f"{self._unit.location}: {text}", kind="data", lo=lo, hi=hi, head=shown)
 
 
+def inflating(file: OpenFile, compression: str) -> Any:
+    """Return a file decompressed as it is read; its type is pyarrow's or lzma's."""
+    # Any: both take any file, and the stubs know neither that nor the codecs by variable.
+    raw: Any = file.arrow()
+    codec: Any = CODECS.get(compression)
+    return lzma.LZMAFile(raw) if compression == "xz" else pa.CompressedInputStream(raw, codec)
+
+
 class _Locator:
     """The position once so many bytes of a piece left the pipe."""
 
-    def __init__(self, ends: "pa.Array", first: int, byte_count: int) -> None:
+    def __init__(self, ends: Places, first: int, byte_count: int) -> None:
         self._ends = ends
         self._first = first
         self._byte_count = byte_count

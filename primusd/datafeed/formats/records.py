@@ -106,7 +106,9 @@ class RecordFile:
         at = self._first(lo)
         block_lo = lo
         while at < min(hi, self.end):
-            data, cut = self._whole(at, min(block_bytes, CHUNK_BYTES))
+            # Bytes that are no records are cut where a range ends.
+            stop = hi if self._form.start == "any" else self.end
+            data, cut = self._whole(at, min(block_bytes, CHUNK_BYTES), min(stop, self.end))
             fault = self._fault(cut, at, data) if cut.fault else None
             count = int(np.searchsorted(cut.record_begins, hi - at))
             if count < len(cut.ends):
@@ -125,12 +127,12 @@ class RecordFile:
             at = block_lo = end
         yield Run(b"", NO_CUT, block_lo, block_lo, hi)
 
-    def _whole(self, at: int, byte_count: int) -> tuple[bytes, Cut]:
+    def _whole(self, at: int, byte_count: int, stop: int) -> tuple[bytes, Cut]:
         """Return bytes from a record on with at least one whole record, or what is wrong."""
         size = byte_count
         while True:
-            data = self._file.pread(at, size)
-            is_last = at + len(data) >= self.end
+            data = self._file.pread(at, min(size, stop - at))
+            is_last = at + len(data) >= stop
             cut = self._form.framing.cut(data, is_last=is_last)
             if cut.consumed or cut.fault or is_last:
                 self._file.check()
@@ -189,7 +191,7 @@ class RecordFile:
         """Return the same by hopping from record to record, from the nearest that is known."""
         at = self._known[bisect_right(self._known, position) - 1]
         while at < min(position, self.end):
-            data, cut = self._whole(at, CHUNK_BYTES)
+            data, cut = self._whole(at, CHUNK_BYTES, self.end)
             begins = np.append(cut.record_begins, cut.consumed)
             place = int(np.searchsorted(begins, position - at))
             if place < len(begins) and (place < len(begins) - 1 or not cut.fault):

@@ -6,12 +6,13 @@ in another layout (a dictionary, 64-bit offsets) is no other type.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.datafeed.formats.decoders import type_of
-from primusd.datafeed.formats.nested import column_at, type_at
+from primusd.datafeed.formats.nested import AnyArray, AnyField, column_at, type_at
 from primusd.datafeed.formats.settings import Settings
 
 
@@ -74,7 +75,7 @@ class SchemaKeeper:
                 return f"column {', '.join(new[:5])} is not in the files before"
         return ""
 
-    def _column(self, batch: pa.RecordBatch, field: pa.Field, location: str) -> pa.Array:
+    def _column(self, batch: pa.RecordBatch, field: AnyField, location: str) -> AnyArray:
         column = column_at(batch, field.name)
         if column is None:
             return pa.nulls(batch.num_rows, field.type)
@@ -115,7 +116,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_or_null(column: AnyArray, kind: Any) -> AnyArray:
     """Return each value that can be cast, and null for those that cannot."""
     try:
         return column.cast(kind)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
+from primusd.datafeed.formats.base import Direct, Measured, PipeBlock, ReadError, RowBlock, RowFile
 from primusd.datafeed.formats.encoding import FRAMINGS, is_of_values, pieces_of
 from primusd.datafeed.formats.filtering import Filter
 from primusd.datafeed.formats.schemas import SchemaKeeper
@@ -16,15 +16,15 @@ class Shaped:
     """An opened unit as its stream asks for it."""
 
     def __init__(
-        self, inner: UnitFile, unit: Unit, settings: Settings, keeper: SchemaKeeper
+        self, inner: RowFile, unit: Unit, settings: Settings, keeper: SchemaKeeper
     ) -> None:
         self._inner = inner
         self._unit = unit
         self._keeper = keeper
         self._filter = Filter(settings.filter) if settings.filter else None
-        self._is_direct = not settings.is_reshaped
+        self._is_reshaped = settings.is_reshaped
         self._block_bytes_max = settings.block_bytes
-        self.framings: tuple[str, ...] = getattr(inner, "framings", ())
+        self._direct = inner if isinstance(inner, Direct) else None
 
     @property
     def end(self) -> int:
@@ -61,8 +61,9 @@ class Shaped:
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield bytes for a pipe: as they stand in the file where they can, else encoded."""
-        if self._is_direct and framing in self.framings:
-            yield from self._inner.pieces(lo, hi, framing=framing)
+        direct = None if self._is_reshaped else self._direct
+        if direct is not None and framing in direct.framings:
+            yield from direct.pieces(lo, hi, framing=framing)
             return
         if framing not in FRAMINGS:
             raise ReadError(
