@@ -1,6 +1,6 @@
 """The ledger added up, for people: positions, tasks, and the proof that nothing is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from primusd.datafeed.model import (
 )
 from primusd.datafeed.ranges import overlap, subtract, total, union
 from primusd.datafeed.shards import items
+from primusd.datafeed.tracks import is_passed, tracks_of
 from primusd.job.formats import has_bytes
 from primusd.job.ids import AttemptId
 from primusd.job.spec import has_files
@@ -100,9 +101,11 @@ class Verified(Struct, frozen=True):
 
 
 def unit_word(stream: Stream) -> str:
-    """Return what positions count, as the first unit has them: `bytes`, `offsets` or `rows`."""
+    """Return what positions count: `bytes`, `offsets` or `rows`; `positions` where they differ."""
     if stream.units:
-        return word_of(stream.units[0].unit)
+        # Files come before topics, so the first and the last differ if any do.
+        first, last = word_of(stream.units[0].unit), word_of(stream.units[-1].unit)
+        return first if first == last else "positions"
     if not has_files(stream.spec):
         return "offsets"
     return "bytes" if has_bytes({"format": stream.spec.format}) else "rows"
@@ -222,13 +225,14 @@ class _Count:
         self.leased = 0
         consumed = 0
         entries = epoch.units
+        tracks = tracks_of(stream)
         for number in range(len(stream.units)):
             state = entries.get(number)
             size = size_of(stream, number)
             leases = by_unit.get((epoch.number, number), [])
             if state is None:
                 first = stream.units[number].first
-                consumed += size - first if number < epoch.next_unit else 0
+                consumed += size - first if is_passed(tracks, epoch, number) else 0
                 if leases:
                     overlaps += [_flaw(stream, one, number, epoch.number) for one in leases]
                 continue
@@ -236,7 +240,7 @@ class _Count:
             self.leased += sum(_left(state, lease) for lease in leases)
             end = OPEN_END if size < 0 else size
             missing = _missing(state, stream.units[number].first, end)
-            if number < epoch.next_unit and number not in epoch.reopened:
+            if is_passed(tracks, epoch, number) and number not in epoch.reopened:
                 missing = (*missing, *ranges_of.waiting(state, end))
             gaps += [_flaw(stream, one, number, epoch.number) for one in missing]
             twice = _twice(state, leases, end)
@@ -331,7 +335,12 @@ def _leased(stream: Stream, lease: LeaseState) -> TaskRange:
 
 def _waiting(stream: Stream, epoch: EpochState) -> Iterator[TaskRange]:
     entries = epoch.units
-    for number in (*epoch.reopened, *range(epoch.next_unit, len(stream.units))):
+    tracks = tracks_of(stream)
+    count = len(stream.units)
+    rest: Iterable[int] = range(epoch.next_unit, count)
+    if not tracks.is_plain:
+        rest = (number for number in range(count) if not is_passed(tracks, epoch, number))
+    for number in (*epoch.reopened, *rest):
         size = size_of(stream, number)
         state = entries.get(number, UnitState(stream.units[number].first))
         location = stream.units[number].unit.location

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from primusd.datafeed import asking, marking, savepoints, splitting, tasks
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
+from primusd.datafeed.lanes import inherit_lanes
 from primusd.datafeed.losses import count_bad, forget, give_up, strike
 from primusd.datafeed.model import (
     OPEN_END,
@@ -41,6 +42,8 @@ def open_reader(stream: Stream, event: ReaderOpened, at_ms: int) -> Stream | Ign
         if _loses_group(stream, before):
             _lose_group(draft, f"{event.attempt.label} began anew")
     draft.put_reader(ReaderState(event.attempt, event.incarnation, moved_ms=at_ms))
+    if draft.lane_owners:
+        inherit_lanes(draft, event.attempt)
     return draft.result()
 
 
@@ -258,7 +261,10 @@ def _take(
             after = replace(after, hi=held.hi, trim=-1)
         # Past an end that nobody knows yet nothing can be taken.
         if after.position < held.position < OPEN_END:
-            after = replace(after, position=min(held.position, after.hi))
+            left_out = max(lease.left_out, held.left_out)
+            draft.epochs[lease.epoch].left_out += left_out - lease.left_out
+            position = min(held.position, after.hi)
+            after = replace(after, position=position, left_out=left_out)
     if after.position > lease.position:
         state = draft.unit(lease.epoch, lease.unit)
         assert state is not None
@@ -349,7 +355,8 @@ def _narrow(draft: StreamDraft, lease: LeaseState, size: int) -> None:
         has_bytes=has_byte_positions(entry.unit),
         split=draft.before.spec.split,
     )
-    if wished and size - lease.position > wished:
+    is_cut = draft.before.spec.order == "any"
+    if is_cut and wished and size - lease.position > wished:
         draft.split_due = (*draft.split_due, (lease.attempt, lease.token))
 
 

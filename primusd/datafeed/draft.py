@@ -20,6 +20,7 @@ from primusd.datafeed.model import (
 from primusd.datafeed.queues import QueueDraft
 from primusd.datafeed.ranges import overlap, total
 from primusd.datafeed.shards import ShardsDraft, items, values
+from primusd.datafeed.tracks import Tracks, tracks_of
 from primusd.job.ids import AttemptId
 
 
@@ -39,6 +40,8 @@ class EpochDraft:
         self.unsized = epoch.unsized
         self.unsized_units = epoch.unsized_units
         self.turn = epoch.turn
+        self.cursors = list(epoch.cursors)
+        self.left_out = epoch.left_out
 
     def result(self) -> EpochState:
         """Return the epoch with the changes."""
@@ -54,7 +57,23 @@ class EpochDraft:
             self.unsized,
             self.unsized_units,
             self.turn,
+            tuple(self.cursors),
+            self.left_out,
         )
+
+    def cursor(self, track: int) -> int:
+        """Return the rank up to which units of a track were handed out whole."""
+        if not track:
+            return self.next_unit
+        return self.cursors[track - 1] if track <= len(self.cursors) else 0
+
+    def set_cursor(self, track: int, rank: int) -> None:
+        """Move a track's cursor."""
+        if not track:
+            self.next_unit = rank
+            return
+        self.cursors += [0] * (track - len(self.cursors))
+        self.cursors[track - 1] = rank
 
 
 class StreamDraft:
@@ -90,6 +109,9 @@ class StreamDraft:
         self.epochs_begun = stream.epochs_begun
         self.struck_due = stream.struck_due
         self.split_due = stream.split_due
+        self.windows = stream.windows
+        self.lane_owners = stream.lane_owners
+        self._tracks = tracks_of(stream)
         self.markings = {one.step: one for one in stream.markings}
         self.bad_positions = stream.bad_positions
         self.carried_count = stream.carried_count
@@ -119,6 +141,8 @@ class StreamDraft:
             epochs_begun=self.epochs_begun,
             struck_due=self.struck_due,
             split_due=self.split_due,
+            windows=self.windows,
+            lane_owners=self.lane_owners,
             markings=tuple(self.markings[step] for step in sorted(self.markings)),
             bad_positions=self.bad_positions,
             carried_count=self.carried_count,
@@ -131,6 +155,38 @@ class StreamDraft:
         drafts += [epoch.units.is_same for epoch in self.epochs.values()]
         drafts.append(tuple(self.markings.values()) == self.before.markings)
         return all(drafts) and self.failure == self.before.failure
+
+    # Order.
+
+    @property
+    def tracks(self) -> Tracks:
+        """The order of the units, those that were just listed too."""
+        found = self._tracks
+        if found.units is not self.units or found.is_listed is not self.is_listed:
+            spec = self.before.spec
+            found = self._tracks = Tracks(spec, self.units, self.windows, self.is_listed)
+        return found
+
+    def is_passed(self, epoch: EpochDraft, number: int) -> bool:
+        """Return whether a unit was handed out whole at least once."""
+        tracks = self.tracks
+        if tracks.is_plain:
+            return number < epoch.next_unit
+        track = tracks.track_of(epoch.number, number)
+        return tracks.rank_of(epoch.number, number) < epoch.cursor(track)
+
+    def has_begun(self, start: int) -> bool:
+        """Return whether a unit of a rank from `start` on was ever handed out, or passed over."""
+        tracks = self.tracks
+        for epoch in self.epochs.values():
+            for track in range(tracks.count):
+                rank = epoch.cursor(track)
+                if rank > start:
+                    return True
+                number = tracks.unit_at(epoch.number, rank) if rank < tracks.end else -1
+                if number >= 0 and epoch.units.find(number, number) is not None:
+                    return True
+        return False
 
     # Sizes.
 
@@ -159,11 +215,11 @@ class StreamDraft:
         self.known += end - before
         for epoch in self.epochs.values():
             state = epoch.units.find(number, number)
-            if number < epoch.next_unit:
+            if self.is_passed(epoch, number):
                 # Without an entry it was passed over, for there was nothing in it.
                 after = state or self.untouched(number)
                 self.put_unit(epoch.number, number, after, before)
-            elif number == epoch.next_unit:
+            else:
                 self.move_on(epoch)
 
     def learn(self, number: int, size: int, cuts: tuple[int, ...]) -> None:
@@ -175,7 +231,7 @@ class StreamDraft:
             state = epoch.units.find(number, number)
             if state is not None:
                 self.put_unit(epoch.number, number, tasks.clipped(state, size), OPEN_END)
-            elif number == epoch.next_unit:
+            else:
                 self.move_on(epoch)
 
     def open_epoch(self, number: int) -> EpochDraft:
@@ -246,8 +302,8 @@ class StreamDraft:
 
     def _catch_up_grown(self, epoch: EpochDraft) -> None:
         """Let what partitions got more since an epoch of earlier wait in it."""
-        for number in range(epoch.next_unit):
-            if not can_grow(self.units[number].unit):
+        for number in range(len(self.units)):
+            if not can_grow(self.units[number].unit) or not self.is_passed(epoch, number):
                 continue
             end = self.end(number)
             state = epoch.units.find(number, number) or self.untouched(number)
@@ -262,6 +318,7 @@ class StreamDraft:
         self.changes["consumed_before"] = before.consumed_before + sign * epoch.consumed
         self.changes["skipped_before"] = before.skipped_before + sign * epoch.skipped
         self.changes["unsized_before"] = before.unsized_before + sign * epoch.unsized
+        self.changes["left_out_before"] = before.left_out_before + sign * epoch.left_out
 
     # Readers.
 
@@ -338,34 +395,44 @@ class StreamDraft:
             _count(draft, before, end if end_before is None else end_before, -1)
         _count(draft, after, end, 1)
         is_open, unit = not tasks.is_finished(after, end), self.units[number].unit
-        if is_open or after.dead or number >= draft.next_unit or can_grow(unit):
+        if is_open or after.dead or can_grow(unit) or not self.is_passed(draft, number):
             draft.units.put(number, number, after)
         else:
             draft.units.drop(number, number)
         self._place(draft, number, does_wait=tasks.does_wait(after, end))
 
     def _place(self, epoch: EpochDraft, number: int, *, does_wait: bool) -> None:
-        """Keep `reopened` and `next_unit` true after a unit changed."""
-        if number == epoch.next_unit:
-            self.move_on(epoch)
-        elif number < epoch.next_unit:
+        """Keep `reopened` and the cursors true after a unit changed."""
+        if self.is_passed(epoch, number):
             listed = number in epoch.reopened
             if does_wait and not listed:
                 epoch.reopened = tuple(sorted((*epoch.reopened, number)))
             elif listed and not does_wait:
                 epoch.reopened = tuple(one for one in epoch.reopened if one != number)
+        elif not does_wait:
+            self.move_on(epoch)
 
     def move_on(self, epoch: EpochDraft) -> None:
-        """Move an epoch's cursor to the next unit in which something waits."""
-        while epoch.next_unit < len(self.units):
-            end = self.end(epoch.next_unit)
-            state = epoch.units.find(epoch.next_unit, epoch.next_unit)
-            first = self.units[epoch.next_unit].first
-            if end > first and (state is None or tasks.does_wait(state, end)):
-                return
-            if state is not None and not state.dead and tasks.is_finished(state, end):
-                self._forget(epoch, epoch.next_unit)
-            epoch.next_unit += 1
+        """Move an epoch's cursors to the next unit of each track in which something waits."""
+        tracks = self.tracks
+        for track in range(tracks.count):
+            self._move_on(tracks, epoch, track)
+
+    def _move_on(self, tracks: Tracks, epoch: EpochDraft, track: int) -> None:
+        rank = before = epoch.cursor(track)
+        while rank < tracks.end:
+            number = tracks.unit_at(epoch.number, rank)
+            if tracks.count == 1 or tracks.track_of(epoch.number, number) == track:
+                end = self.end(number)
+                state = epoch.units.find(number, number)
+                is_empty = end <= self.units[number].first
+                if not is_empty and (state is None or tasks.does_wait(state, end)):
+                    break
+                if state is not None and not state.dead and tasks.is_finished(state, end):
+                    self._forget(epoch, number)
+            rank += 1
+        if rank != before:
+            epoch.set_cursor(track, rank)
 
     def _forget(self, epoch: EpochDraft, number: int) -> None:
         """Drop a finished unit: behind the cursor no entry says the same."""
@@ -378,7 +445,7 @@ class StreamDraft:
         """Give a reader a lease on a range that waits."""
         state = self.unit(lease.epoch, lease.unit)
         if state is None:
-            assert lease.unit >= self.epochs[lease.epoch].next_unit, "the unit is done"
+            assert not self.is_passed(self.epochs[lease.epoch], lease.unit), "the unit is done"
             state = self.untouched(lease.unit)
         self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
         self.count_leased(lease, 1)

@@ -1,21 +1,20 @@
 """What settle gives out: the next waiting ranges, and trims when nothing waits."""
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from msgspec.structs import replace
 
-from primusd.datafeed import splitting, tasks
+from primusd.datafeed import lanes, splitting, tasks
 from primusd.datafeed.draft import EpochDraft, StreamDraft
 from primusd.datafeed.events import Grant, Granted, Trim, TrimAsked
+from primusd.datafeed.lanes import first_range
 from primusd.datafeed.model import (
     OPEN_END,
     LeaseState,
-    Range,
     ReaderState,
     Stream,
-    UnitState,
     can_grow,
     cuts_of,
     has_byte_positions,
@@ -23,6 +22,7 @@ from primusd.datafeed.model import (
     size_of,
 )
 from primusd.datafeed.shards import values
+from primusd.datafeed.tracks import Tracks, cursors_of, may_wait, tracks_of
 from primusd.job.ids import AttemptId
 
 GRANTS_PER_EVENT_MAX = 512
@@ -49,6 +49,8 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
         return None
     if not does_wait(stream):
         return None
+    if stream.spec.order == "strict":
+        return _lane_grants(stream, at_ms)
     if not stream.hungry.count and not _has_more(stream, stream.idle_count, 0):
         return None
     draft = StreamDraft(stream, at_ms)
@@ -62,6 +64,15 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
             break
         grants.append(grant)
         grant_lease(draft, grant)
+    return Granted(tuple(grants)) if grants else None
+
+
+def _lane_grants(stream: Stream, at_ms: int) -> Granted | None:
+    draft = StreamDraft(stream, at_ms)
+    grants = []
+    for grant in lanes.lane_grants(draft, GRANTS_PER_EVENT_MAX):
+        grant_lease(draft, grant)
+        grants.append(grant)
     return Granted(tuple(grants)) if grants else None
 
 
@@ -85,31 +96,37 @@ def grant_lease(draft: StreamDraft, grant: Grant) -> None:
     held = draft.hold(reader, lease)
     if can_grow(draft.units[grant.unit].unit):
         draft.epochs[grant.epoch].turn = grant.unit + 1
+    if draft.tracks.is_strict:
+        lanes.take_lane(draft, grant)
     draft.put_reader(replace(held, want=max(0, held.want - 1)))
 
 
 def does_wait(stream: Stream) -> bool:
     """Return whether a range waits that may be given out."""
-    for epoch in stream.epochs:
-        if epoch.reopened or epoch.next_unit < len(stream.units):
-            return True
+    tracks = tracks_of(stream)
+    if any(may_wait(tracks, epoch) for epoch in stream.epochs):
+        return True
     return may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun)
 
 
 def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
     """Return whether the next epoch may begin now that all of the open ones is handed out."""
-    return stream.is_listed and open_count < OPEN_EPOCHS_MAX and begun < stream.spec.epochs
+    # Where the order counts, one epoch ends before the next begins.
+    most = OPEN_EPOCHS_MAX if stream.spec.order == "any" else 1
+    return stream.is_listed and open_count < most and begun < stream.spec.epochs
 
 
 def _next_grant(draft: StreamDraft, attempt: AttemptId) -> Grant | None:
     reader = draft.reader(attempt)
-    found = _next_unit(draft)
+    found = None if reader is None else _next_unit(draft, reader)
     if found is None or reader is None:
         return None
     epoch, number = found
     state = epoch.units.find(number, number) or draft.untouched(number)
-    one = _first_range(state, draft.end(number))
+    one = first_range(state, draft.end(number))
     entry = draft.units[number]
+    if draft.before.spec.order == "unit":
+        return Grant(epoch.number, number, one.lo, one.hi, draft.last_token + 1, attempt)
     hi = splitting.cut(
         entry,
         one,
@@ -126,33 +143,78 @@ def _next_grant(draft: StreamDraft, attempt: AttemptId) -> Grant | None:
     return Grant(epoch.number, number, one.lo, hi, draft.last_token + 1, attempt)
 
 
-def _next_unit(draft: StreamDraft) -> tuple[EpochDraft, int] | None:
+def _next_unit(draft: StreamDraft, reader: ReaderState) -> tuple[EpochDraft, int] | None:
     """Return the epoch and number of the first unit in which something waits."""
+    tracks = draft.tracks
     for number in sorted(draft.epochs):
         epoch = draft.epochs[number]
-        first = epoch.reopened[0] if epoch.reopened else epoch.next_unit
-        if first < len(draft.units):
-            return epoch, _in_turn(draft, epoch) if can_grow(draft.units[first].unit) else first
+        for track in _preferred(tracks, reader):
+            found = _first_of(draft, tracks, epoch, track)
+            if found is not None:
+                return epoch, found
     if not may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun):
         return None
     epoch = draft.open_epoch(draft.epochs_begun)
-    return (epoch, epoch.next_unit) if epoch.next_unit < len(draft.units) else None
+    for track in _preferred(tracks, reader):
+        found = _first_of(draft, tracks, epoch, track)
+        if found is not None:
+            return epoch, found
+    return None
 
 
-def _in_turn(draft: StreamDraft, epoch: EpochDraft) -> int:
-    """Return the first partition in which something waits, after the one that had its turn.
+def _preferred(tracks: Tracks, reader: ReaderState) -> Iterable[int]:
+    """Return the tracks, that first of which the reader should have a lease next."""
+    if tracks.count == 1:
+        return (0,)
+    if tracks.spec.mixing == "priority":
+        return sorted(range(tracks.count), key=lambda one: -tracks.spec.sources[one].weight)
+    held = Counter(tracks.track_of(lease.epoch, lease.unit) for lease in reader.leases)
+    return sorted(range(tracks.count), key=lambda one: held[one])
+
+
+def _first_of(draft: StreamDraft, tracks: Tracks, epoch: EpochDraft, track: int) -> int | None:
+    """Return the first unit of a track in which something waits, None when nothing does."""
+    is_whole = tracks.count == 1
+    for number in epoch.reopened:
+        if (is_whole or tracks.track_of(epoch.number, number) == track) and _may_grant(
+            draft, epoch, number
+        ):
+            return _in_turn(draft, tracks, epoch, track, number)
+    rank = epoch.cursor(track)
+    if rank >= tracks.end:
+        return None
+    number = tracks.unit_at(epoch.number, rank)
+    return _in_turn(draft, tracks, epoch, track, number)
+
+
+def _may_grant(draft: StreamDraft, epoch: EpochDraft, number: int) -> bool:
+    """Return whether a unit may have one more lease: in order `unit` it has one at a time."""
+    if draft.before.spec.order != "unit":
+        return True
+    state = epoch.units.find(number, number)
+    return state is None or not state.leased
+
+
+def _in_turn(draft: StreamDraft, tracks: Tracks, epoch: EpochDraft, track: int, first: int) -> int:
+    """Return the unit itself; of partitions the next that waits after the one that had its turn.
 
     None of them is read to its end before the next begins: they grow while they are read.
     """
-    place = bisect_left(epoch.reopened, epoch.turn)
+    if not can_grow(draft.units[first].unit):
+        return first
     count = len(draft.units)
-    later = chain(epoch.reopened[place:], range(max(epoch.turn, epoch.next_unit), count))
-    earlier = chain(epoch.reopened[:place], range(epoch.next_unit, count))
-    for number in chain(later, earlier):
+    for number in chain(range(epoch.turn, count), range(min(epoch.turn, count))):
+        if tracks.count > 1 and tracks.track_of(epoch.number, number) != track:
+            continue
         state = epoch.units.find(number, number) or draft.untouched(number)
-        if tasks.does_wait(state, draft.end(number)):
+        is_open = number in epoch.reopened or not draft.is_passed(epoch, number)
+        if (
+            is_open
+            and tasks.does_wait(state, draft.end(number))
+            and _may_grant(draft, epoch, number)
+        ):
             return number
-    raise AssertionError("something waits in an epoch and nothing was found")
+    return first
 
 
 def _has_more(stream: Stream, idle_count: int, given: int) -> bool:
@@ -168,7 +230,7 @@ def _has_more(stream: Stream, idle_count: int, given: int) -> bool:
     pieces = 0
     for epoch in stream.epochs:
         waiting = stream.known - epoch.consumed - epoch.skipped - epoch.leased
-        pieces += len(epoch.reopened) + len(stream.units) - epoch.next_unit
+        pieces += len(epoch.reopened) + len(stream.units) - min(cursors_of(epoch))
         pieces += max(0, waiting) // _piece(stream)
     return pieces - given > idle_count
 
@@ -181,17 +243,6 @@ def _piece(stream: Stream) -> int:
     return split.rows or splitting.ROWS_MIN
 
 
-def _first_range(state: UnitState, end: int) -> Range:
-    """Return the first waiting range; one that is suspected stands alone."""
-    one = tasks.waiting(state, end)[0]
-    for strike in state.strikes:
-        if strike.lo <= one.lo < strike.hi:
-            return Range(one.lo, min(one.hi, strike.hi))
-        if one.lo < strike.lo < one.hi:
-            return Range(one.lo, strike.lo)
-    return one
-
-
 def _cuts(draft: StreamDraft, number: int) -> tuple[int, ...]:
     found = draft.found.find(number, number)
     return () if found is None else found.cuts
@@ -201,6 +252,8 @@ def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
     """Return whom to ask for a part of what it holds, None when nobody has much left."""
     if stream.split_due:
         return _split_trims(stream)
+    if stream.spec.order != "any":
+        return lanes.lane_trims(stream) if stream.spec.order == "strict" else None
     if stream.is_paused or not (stream.hungry.count or stream.greedy.count):
         return None
     if stream.lease_count > LEASES_LOOKED_THROUGH_MAX and not stream.is_trim_due:
@@ -296,4 +349,6 @@ def ask_trims(draft: StreamDraft, event: TrimAsked) -> None:
         assert reader is not None
         lease = next(one for one in reader.leases if one.token == trim.token)
         assert lease.trim < 0
+        if draft.tracks.is_strict:
+            lanes.leave_lane(draft, reader, trim.token)
         draft.change(reader, replace(lease, trim=trim.at))

@@ -88,6 +88,7 @@ from primusd.datafeed.listing import fail_listing, follow_topics, list_units, ne
 from primusd.datafeed.model import EpochState, Stream
 from primusd.datafeed.moments import with_moments
 from primusd.datafeed.orders import feed_orders
+from primusd.datafeed.tracks import may_wait, tracks_of
 from primusd.errors import ConflictError, PhaseConflictError
 from primusd.job.commands import (
     CarryPositions,
@@ -191,7 +192,9 @@ def settle(state: Stream, at_ms: int) -> StreamEvent | None:
     granted = grants.decide_grants(state, at_ms)
     if granted is not None:
         return granted
-    return None if grants.does_wait(state) else grants.decide_trims(state, at_ms)
+    # Lanes may wait for their reader while another has none.
+    is_tail = state.spec.order == "strict" or not grants.does_wait(state)
+    return grants.decide_trims(state, at_ms) if is_tail else None
 
 
 def consequences(
@@ -465,7 +468,7 @@ def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
         text = losses.over_fraction(state, state.bad_positions, is_final=True)
         return StreamBroken(text) if text else StreamEnded()
     epoch = state.epochs[0]
-    if epoch.open_count or epoch.next_unit < len(state.units):
+    if epoch.open_count or may_wait(tracks_of(state), epoch):
         return None
     passed = epoch.consumed + epoch.skipped
     listed = state.known + epoch.unsized

@@ -28,6 +28,8 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
     entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in fresh)
+    if stream.spec.shuffle is not None:
+        draft.windows = _windows(draft, len(entries))
     draft.units = stream.units + entries
     draft.known += sum(entry.size for entry in entries if entry.size >= 0)
     draft.unsized_units += sum(entry.size < 0 for entry in entries)
@@ -110,6 +112,15 @@ def fail_listing(stream: Stream, event: ListingFailed, at_ms: int) -> Stream | I
     return draft.result()
 
 
+def _windows(draft: StreamDraft, fresh: int) -> tuple[int, ...]:
+    """Return where windows end now: what was listed joins the last one unless that was begun."""
+    windows, known = draft.windows, len(draft.units)
+    start = windows[-2] if len(windows) > 1 else 0
+    if windows and not draft.has_begun(start):
+        return (*windows[:-1], known + fresh)
+    return (*windows, known + fresh) if fresh else windows
+
+
 def _other_positions(units: tuple[UnitEntry, ...], fresh: tuple[Unit, ...]) -> str:
     """Return what is wrong where positions of fresh files are not what those of the others are."""
     first = next((one.unit for one in units if one.unit.kind == "file"), None)
@@ -141,4 +152,10 @@ def fail_carrying(stream: Stream, event: CarryingFailed, at_ms: int) -> Stream |
 
 def listed_size(unit: Unit) -> int:
     """Return the positions in a unit as listed, -1 when it must be opened to know."""
-    return unit.byte_count if has_byte_positions(unit) else -1
+    if not has_byte_positions(unit):
+        return -1
+    part = unit.options.get("slice", "")
+    if not part:
+        return unit.byte_count
+    number, count = map(int, part.split("/"))
+    return unit.byte_count * (number + 1) // count - unit.byte_count * number // count

@@ -248,7 +248,7 @@ def _phase(draft: StreamDraft, event: TaskSkipRequested | TaskRetryRequested | S
         return ""
     first, end = draft.units[event.unit].first, draft.end(event.unit)
     state = draft.unit(event.epoch, event.unit)
-    if state is None and event.unit < epoch.next_unit:
+    if state is None and draft.is_passed(epoch, event.unit):
         return "done" if first <= event.lo < end else ""
     phase = tasks.phase_at(state or draft.untouched(event.unit), end, event.lo)
     return phase if event.lo >= first else ""

@@ -89,6 +89,8 @@ class LeaseState(Struct, frozen=True, array_like=True):
     position: int
     granted_ms: int
     trim: int = -1
+    left_out: int = 0
+    """Rows up to the position that the stream's sample left out."""
 
 
 class ReaderState(Struct, frozen=True, array_like=True):
@@ -127,7 +129,7 @@ class EpochState(Struct, frozen=True, array_like=True):
     unit_shards: Shards[int, UnitState] = ()
     """By unit number; those not finished, and those with dead ranges."""
     next_unit: int = 0
-    """All units below have been handed out whole at least once."""
+    """All units of a lower rank, of the first track, have been handed out whole at least once."""
     reopened: tuple[int, ...] = ()
     """Units below `next_unit` in which something waits again, sorted."""
     open_count: int = 0
@@ -143,6 +145,10 @@ class EpochState(Struct, frozen=True, array_like=True):
     unsized_units: int = 0
     turn: int = 0
     """Partitions take turns: the next one is asked from this number on."""
+    cursors: tuple[int, ...] = ()
+    """`next_unit` of the tracks but the first (`tracks.py`), where there are several."""
+    left_out: int = 0
+    """Rows that the stream's sample left out; they are taken all the same."""
 
     @property
     def units(self) -> Mapping[int, UnitState]:
@@ -200,6 +206,7 @@ class Savepoint(Struct, frozen=True, array_like=True):
     unsized_before: int
     unsized: tuple[int, ...] = ()
     """Units it names whose size nobody knew then."""
+    left_out_before: int = 0
     origin: str = "asked"
     """`asked`, `mark`, `timer`, `suspend` or `imported`."""
     step: int = -1
@@ -313,6 +320,12 @@ class Stream(Struct, frozen=True, array_like=True):
     changed_revision: int = 0
     has_listed_files: bool = False
     """All files are listed; `is_listed` waits for the ends of topics as well."""
+    windows: tuple[int, ...] = ()
+    """Of a shuffled stream: the numbers of units at which those permuted together end."""
+    lane_owners: tuple[AttemptId | None, ...] = ()
+    """Of strict order: who reads each lane; None nobody yet, or it was given up for another."""
+    left_out_before: int = 0
+    """Rows that the sample left out in finished epochs."""
     markings: tuple[Marking, ...] = ()
     """By step."""
     marked_to: int = -1
@@ -370,6 +383,11 @@ class Stream(Struct, frozen=True, array_like=True):
     def skipped(self) -> int:
         """Positions left out in all epochs."""
         return self.skipped_before + sum(epoch.skipped for epoch in self.epochs)
+
+    @property
+    def left_out(self) -> int:
+        """Rows that the sample left out in all epochs."""
+        return self.left_out_before + sum(epoch.left_out for epoch in self.epochs)
 
     @property
     def readers(self) -> Mapping[AttemptId, ReaderState]:

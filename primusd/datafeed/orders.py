@@ -2,6 +2,7 @@
 
 from primusd.datafeed.model import ReaderState, Stream, reader_of
 from primusd.datafeed.protocol import FeedOrders, Lease
+from primusd.datafeed.tracks import Tracks, cursors_of, tracks_of
 from primusd.job.ids import AttemptId
 
 WAIT_MS = 1_000
@@ -26,14 +27,32 @@ def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrd
         state,
         reader.rows_per_s * stream.spec.window_ms // 1000,
         wait_ms,
-        stream.sealed,
-        reader.answers,
+        sealed=stream.sealed,
+        answers=reader.answers,
+        tracks=_tracks(tracks_of(stream), stream, reader),
+        lanes=stream.lane_owners.count(attempt) if stream.lane_owners else 0,
         unsealed=stream.unsealed,
+    )
+
+
+def _tracks(tracks: Tracks, stream: Stream, reader: ReaderState) -> tuple[int, ...]:
+    """Return the sources, or lanes of the reader, from which more may come in this epoch."""
+    if tracks.count == 1 or not stream.epochs:
+        return ()
+    epoch = stream.epochs[0]
+    again = {tracks.track_of(epoch.number, number) for number in epoch.reopened}
+    cursors = cursors_of(epoch)
+    return tuple(
+        track
+        for track in range(tracks.count)
+        if (track in again or track >= len(cursors) or cursors[track] < tracks.end)
+        and (not tracks.is_strict or stream.lane_owners[track : track + 1] == (reader.attempt,))
     )
 
 
 def _leases(stream: Stream, reader: ReaderState) -> tuple[Lease, ...]:
     """Return all leases; each with its unit until the reader has shown that it has it."""
+    tracks = tracks_of(stream)
     return tuple(
         Lease(
             lease.epoch,
@@ -44,6 +63,7 @@ def _leases(stream: Stream, reader: ReaderState) -> tuple[Lease, ...]:
             lease.position,
             lease.trim,
             stream.units[lease.unit].unit if lease.position == lease.lo else None,
+            0 if tracks.is_plain else tracks.track_of(lease.epoch, lease.unit),
         )
         for lease in reader.leases
     )

@@ -22,7 +22,7 @@ MARGIN = 0.1
 IDLE_S = 60.0
 # One that is handed over and one behind it, so that the next begins without a round trip.
 LEASES_MIN = 2
-LEASES_MAX = 64
+LEASES_MAX = 128
 # Small files end faster than a report is answered: ask for what is used in two beats.
 LEASES_AHEAD_S = 2.0
 
@@ -104,6 +104,9 @@ class ReaderState:
         self.window_rows = orders.window_rows
         self.tracks = orders.tracks
         self.lanes = orders.lanes
+        if orders.lanes:
+            # One that is read, and the next one of each.
+            self.leases_min = 2 * orders.lanes
         self._is_refused = self._asked_at is not None and sent_at >= self._asked_at
         if self.next_to_read() is not None:
             self._is_refused = False

@@ -197,6 +197,7 @@ def _at_savepoint(folded: Stream, found: Savepoint, at: At) -> Stream:
         consumed_before=found.consumed_before,
         skipped_before=found.skipped_before,
         unsized_before=found.unsized_before,
+        left_out_before=found.left_out_before,
         bad_count=found.bad_count,
         bad_positions=found.bad_positions,
     )
@@ -221,6 +222,7 @@ def _at_start(folded: Stream, at: At) -> Stream:
         consumed_before=0,
         skipped_before=0,
         unsized_before=0,
+        left_out_before=0,
         bad_count=0,
         bad_positions=0,
         carried_count=0,
@@ -257,6 +259,7 @@ def _sealed(
         folded.skipped_before,
         folded.unsized_before,
         tuple(sorted({n for one in folded.epochs for n in one.units if size_of(folded, n) < 0})),
+        left_out_before=folded.left_out_before,
         origin=origin,
         step=step,
         generation=folded.generation,

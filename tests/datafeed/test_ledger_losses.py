@@ -28,7 +28,7 @@ class Losses:
         self.random = random.Random(seed)
         self.driver = Driver(stream_spec(on_bad="deadLetter", bad_rows=-1, epochs=2))
         self.sizes = [self.random.choice((1, 9, 30)) for _ in range(4)]
-        self.is_text = [self.random.random() < 0.4 for _ in self.sizes]
+        self.is_text = [self.random.random() < 0.4] * len(self.sizes)
         self.poison = {
             (unit, self.random.randrange(size))
             for unit, size in enumerate(self.sizes)

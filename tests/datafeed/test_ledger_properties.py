@@ -18,6 +18,19 @@ from tests.datafeed.ledger_driver import Driver, attempt_id, rows_unit, stream_s
 
 READERS = 3
 STEPS = 60
+SHUFFLE = {"seed": 7}
+THREE = [{"files": "/a", "weight": 3}, {"files": "/b"}, {"files": "/c", "weight": 2}]
+SHAPES: tuple[dict[str, object], ...] = (
+    {},
+    {},
+    {},
+    {"shuffle": SHUFFLE},
+    {"sources": THREE, "mixing": "weighted"},
+    {"sources": THREE, "mixing": "priority", "shuffle": SHUFFLE},
+    {"order": "unit"},
+    {"order": "strict", "lanes": 3},
+    {"order": "strict", "lanes": 4, "shuffle": SHUFFLE},
+)
 SEEDS = st.integers(0, 1 << 30)
 
 
@@ -73,8 +86,10 @@ class World:
         self.random = random.Random(seed)
         epochs = self.random.choice((1, 1, 2, 3))
         split = self.random.choice(({}, {"byte_count": 7}))
-        self.driver = Driver(stream_spec(epochs=epochs, split=split))
+        shape = self.random.choice(SHAPES)
+        self.driver = Driver(stream_spec(epochs=epochs, split=split, **shape))
         self.epochs = epochs
+        self.is_text = self.random.random() < 0.5
         self.sizes: list[int] = []
         self.units: list[Unit] = []
         self.read: Counter[tuple[int, int, int]] = Counter()
@@ -88,7 +103,9 @@ class World:
         if self.driver.now.is_listed:
             return
         size = self.random.choice((0, 1, 5, 20, 40))
-        unit = text_unit(size) if self.random.random() < 0.5 else rows_unit()
+        unit = text_unit(size) if self.is_text else rows_unit()
+        source = str(self.random.randrange(3))
+        unit = replace(unit, options={**unit.options, "source": source})
         self.sizes.append(size)
         self.units.append(unit)
         self.driver.propose(ev.UnitsListed((unit,), len(self.sizes) - 1, is_last))

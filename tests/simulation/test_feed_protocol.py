@@ -155,6 +155,7 @@ class World:
         self.now = 1_000.0
         self.epochs = self.random.choice((1, 2))
         self.driver = Driver(stream_spec(epochs=self.epochs), checks=False)
+        self.is_text = self.random.random() < 0.5
         self.files = [self._file(number) for number in range(self.random.randint(1, 4))]
         self.read: Counter[tuple[int, int, int]] = Counter()
         self.executors: dict[int, Executor] = {}
@@ -171,7 +172,7 @@ class World:
 
     def _file(self, number: int) -> File:
         count = self.random.randint(0, 1_500)
-        if self.random.random() < 0.5:
+        if not self.is_text:
             unit = Unit("file", f"/f{number}", 10 * count, "1", {"format": "parquet"})
             return File(unit, list(range(count)), count)
         starts = [0]
