@@ -8,14 +8,24 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from primus.errors import FeedError
 
 if TYPE_CHECKING:  # numpy is loaded when the first stream is opened.
     from primus.batches import ArrowBatch, Batch, Frame
 
-Layout = Literal["numpy", "arrow"]
+Layout = Literal["numpy", "arrow", "dense"]
+
+
+class Wanted(NamedTuple):
+    """How a trainer wants its rows; as the arguments of `dataset`."""
+
+    layout: Layout
+    batch_rows: int
+    columns: tuple[str, ...]
+    nulls: str | Mapping[str, str]
+    stacks: Mapping[str, Sequence[str]]
 
 
 class FrameSource(Protocol):
@@ -44,6 +54,9 @@ class Feed:
     Asking for the next batch says that the one before was used. With `manual` nothing is said
     until `commit`. What was not said to be used comes again after a failure, to this trainer or
     another.
+
+    Attributes:
+        is_manual: Nothing counts as used until `commit`.
     """
 
     def __init__(
@@ -53,7 +66,7 @@ class Feed:
 
         self._source = source
         self._batcher = Batcher(batch_rows, is_arrow=layout == "arrow")
-        self._is_manual = manual
+        self.is_manual = manual
         self._receipt = 0
         self._is_finished = False
         self._pid = os.getpid()
@@ -75,7 +88,7 @@ class Feed:
                 "that the one before was used; let one thread read and hand on"
             )
         try:
-            if self._receipt and not self._is_manual:
+            if self._receipt and not self.is_manual:
                 self._source.commit(self._receipt)
             batch = self._next_batch()
             self._receipt = batch.receipt
@@ -150,6 +163,7 @@ def dataset(
     layout: Layout = "numpy",
     columns: Sequence[str] | None = None,
     nulls: str | Mapping[str, str] = "error",
+    stacks: Mapping[str, Sequence[str]] | None = None,
     manual: bool = False,
     epochs: int = 1,
     format: str = "",  # noqa: A002 the job file's word
@@ -165,10 +179,13 @@ def dataset(
         batch_rows: Rows a batch. One is shorter at the end of an epoch, and where no more rows
             come for now.
         layout: `numpy`: a dict of arrays (docs/feed-in-numpy.md says which type becomes which);
-            `arrow`: `batch.data` is a pyarrow.RecordBatch.
+            `dense`: as `numpy`, with columns of numbers side by side in matrices of rows x
+            columns, made outside of this process; `arrow`: `batch.data` is a pyarrow.RecordBatch.
         columns: Those to read; None all.
         nulls: What an integer or boolean column with nulls becomes: `error`, `masked`, `float`, or
             one of these by column. Float columns have NaN, dates NaT, strings and lists None.
+        stacks: With `dense`, the columns (or patterns, `i*`) of each matrix by its name; the other
+            columns stay as they are. None: one matrix for each type of number (`float32`, …).
         manual: Nothing counts as used until `feed.commit(batch.receipt)`.
         epochs: How often files are read; a stream's epochs stand in the job file.
         format: `text` or `parquet`; "" as the files' names say.
@@ -186,38 +203,30 @@ def dataset(
     """
     if batch_rows < 1:
         raise FeedError(f"batch_rows is {batch_rows}, must be at least 1")
-    if layout not in ("numpy", "arrow"):
-        raise FeedError(f"layout is {layout!r}, must be 'numpy' or 'arrow'")
-    paths, wanted = _paths(name), tuple(columns or ())
-    source: FrameSource
-    if paths is None:
-        source = _stream("" if name is None else str(name), layout, batch_rows, wanted, nulls)
-    else:
-        from primus.local import LocalSource  # noqa: PLC0415 loads pyarrow
-
-        source = LocalSource(
-            paths, format_name=format, columns=wanted, epochs=epochs, layout=layout, nulls=nulls
-        )
+    if layout not in ("numpy", "arrow", "dense"):
+        raise FeedError(f"layout is {layout!r}, must be 'numpy', 'arrow' or 'dense'")
+    if stacks and layout != "dense":
+        raise FeedError(f"stacks is for layout='dense'; the layout is {layout!r}")
+    wanted = Wanted(layout, batch_rows, tuple(columns or ()), nulls, stacks or {})
+    source = _source(name, wanted, format_name=format, epochs=epochs)
     return Feed(source, batch_rows=batch_rows, layout=layout, manual=manual)
 
 
-def _stream(
-    name: str,
-    layout: Layout,
-    batch_rows: int,
-    columns: tuple[str, ...],
-    nulls: str | Mapping[str, str],
+def _source(
+    name: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    wanted: Wanted,
+    *,
+    format_name: str,
+    epochs: int,
 ) -> FrameSource:
+    paths = _paths(name)
+    if paths is not None:
+        from primus.local import LocalSource  # noqa: PLC0415 loads pyarrow
+
+        return LocalSource(paths, wanted, format_name=format_name, epochs=epochs)
     from primus.remote import RemoteSource  # noqa: PLC0415 loads numpy
 
-    return RemoteSource(
-        os.environ["PRIMUS_SOCKET"],
-        name,
-        layout=layout,
-        batch_rows=batch_rows,
-        columns=columns,
-        nulls=nulls,
-    )
+    return RemoteSource(os.environ["PRIMUS_SOCKET"], "" if name is None else str(name), wanted)
 
 
 def _paths(

@@ -1,7 +1,7 @@
 """Frames from files that this process reads itself: no daemon, the same rows and types."""
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from primus.batches import Frame, NumpyDecoder, Span
 from primus.errors import FeedError
+from primus.feed import Wanted
 
 try:
     from primusd.datafeed.columns import (
@@ -19,6 +20,7 @@ try:
         encode_rows,
         numpy_plan,
     )
+    from primusd.datafeed.dense import Stacker
     from primusd.datafeed.formats.base import ReadError, RowBlock, open_unit
     from primusd.datafeed.protocol import Unit
     from primusd.datafeed.sources.files import ListingError, list_sources
@@ -37,21 +39,21 @@ class LocalSource:
     def __init__(
         self,
         paths: tuple[str, ...],
+        wanted: Wanted,
         *,
         format_name: str,
-        columns: tuple[str, ...],
         epochs: int,
-        layout: str,
-        nulls: str | Mapping[str, str],
     ) -> None:
         sources = [Source(path if "://" in path else str(Path(path).absolute())) for path in paths]
         try:
             units = list_sources(sources, format_name)
         except ListingError as error:
             raise FeedError(error.message) from error
-        self._columns = columns
-        self._nulls = nulls
-        self._is_arrow = layout == "arrow"
+        self._columns = wanted.columns
+        self._nulls = wanted.nulls
+        self._is_arrow = wanted.layout == "arrow"
+        self._stacks = wanted.stacks if wanted.layout == "dense" else None
+        self._stacker: Stacker | None = None
         self._plan: tuple[ColumnPlan, ...] = ()
         self._decoder: NumpyDecoder | None = None
         self._schema: Any = None  # pyarrow's; the first block's
@@ -90,15 +92,17 @@ class LocalSource:
     def _frame(self, block: RowBlock, epoch: int, number: int) -> Frame:
         if self._schema is None:
             self._schema = block.batch.schema.remove_metadata()
+            if self._stacks is not None:
+                self._stacker = Stacker(self._schema, self._stacks)
             if not self._is_arrow:
-                self._plan = numpy_plan(self._schema)
+                self._plan = numpy_plan(self._stacked(block.batch).schema)
                 described = json.loads(json.dumps(describe(self._plan)))
                 self._decoder = NumpyDecoder(described, self._nulls)
         block = conform(block, self._schema)
         self._receipt += block.row_count
         content: Any = block.batch
         if self._decoder is not None:
-            buffers, byte_count = encode_rows(block.batch, self._plan)
+            buffers, byte_count = encode_rows(self._stacked(block.batch), self._plan)
             payload = np.empty(byte_count, np.uint8).data
             at = 0
             for buffer in buffers:
@@ -107,3 +111,6 @@ class LocalSource:
             content = self._decoder.decode(payload, block.row_count)
         span = Span(number, block.lo, block.hi)
         return Frame(block.row_count, epoch, self._receipt, span, content)
+
+    def _stacked(self, batch: Any) -> Any:
+        return batch if self._stacker is None else self._stacker.stack(batch)

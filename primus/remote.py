@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from primus import wire
 from primus.batches import Frame, NumpyDecoder, Span
 from primus.errors import FeedError, PrimusError, StoppingError
+from primus.feed import Wanted
 from primus.link import Link
 from primus.trainer import hello
 
@@ -26,14 +26,10 @@ class RemoteSource:
         self,
         path: str,
         stream: str,
-        *,
-        layout: str,
-        batch_rows: int,
-        columns: tuple[str, ...],
-        nulls: str | Mapping[str, str],
+        wanted: Wanted,
     ) -> None:
         self._stream = stream
-        self._nulls = nulls
+        self._nulls = wanted.nulls
         self._decoder: NumpyDecoder | None = None
         self._schema: Any = None  # pyarrow's, which has no place in this module
         self._receipt = 0
@@ -48,9 +44,10 @@ class RemoteSource:
                 {
                     "op": "open",
                     "stream": stream,
-                    "layout": layout,
-                    "batchRows": batch_rows,
-                    "columns": list(columns) or None,
+                    "layout": wanted.layout,
+                    "batchRows": wanted.batch_rows,
+                    "columns": list(wanted.columns) or None,
+                    "stacks": {name: list(them) for name, them in wanted.stacks.items()} or None,
                 },
                 {"op": "take", "stream": stream, "credits": CREDITS},
             )

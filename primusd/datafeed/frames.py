@@ -1,9 +1,11 @@
 """Blocks as frames for one trainer: cut to a good size, encoded in the layout it asked for."""
 
 import json
+from dataclasses import replace
 
 from primus import wire
 from primusd.datafeed.columns import Buffer, ColumnPlan, describe, encode_rows, numpy_plan
+from primusd.datafeed.dense import Stacker, Stacks
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.holding import Holding
 
@@ -14,9 +16,12 @@ FRAME_BYTES_MAX = 4 << 20
 class FrameWriter:
     """Encodes the blocks of one stream; the schema goes once, before the first rows."""
 
-    def __init__(self, stream: int, layout: str) -> None:
+    def __init__(self, stream: int, layout: str, stacks: Stacks | None = None) -> None:
         self._stream = stream
         self._is_arrow = layout == "arrow"
+        self._is_dense = layout == "dense"
+        self._stacks = stacks or {}
+        self._stacker: Stacker | None = None
         self._plan: tuple[ColumnPlan, ...] | None = None
 
     def frames(self, part: RowBlock, holding: Holding, receipt: int) -> list[Buffer]:
@@ -26,6 +31,10 @@ class FrameWriter:
             ColumnError: The layout has no form for a column.
         """
         out: list[Buffer] = []
+        if self._is_dense:
+            if self._stacker is None:
+                self._stacker = Stacker(part.batch.schema, self._stacks)
+            part = replace(part, batch=self._stacker.stack(part.batch))
         if self._plan is None:
             schema = part.batch.schema
             self._plan = () if self._is_arrow else numpy_plan(schema)

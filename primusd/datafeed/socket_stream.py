@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
 
 # No orders for so long: what the trainer has must do for a batch.
 DRY_S = 1.0
+# How often to look whether a source that has nothing has something by now.
+PATIENT_S = 0.25
 
 
 class SocketStream:
@@ -68,11 +70,15 @@ class SocketStream:
     @property
     def look_again_s(self) -> float | None:
         """How long the writing thread may wait without being notified; None for ever."""
+        if self._reader.turns.is_patient:
+            return PATIENT_S
         return DRY_S if self._dry_since is not None else None
 
     def next_part(self) -> tuple[Holding, RowBlock, int] | None:
         """Return the rows of the next frame, counted as delivered, and its receipt."""
         state, now = self._reader.state, self._desk.clock()
+        if state.lanes and self._batch_rows % state.lanes:
+            return None
         while self.credits > 0 and (found := self._reader.next_block()) is not None:
             token, block = found
             holding = state.holding(token)
@@ -125,10 +131,20 @@ class SocketStream:
         Rows that fill no batch wait at the trainer for more; somebody has to say that none come,
         or they are never used, never acknowledged, and the stream never ends.
         """
+        state = self._reader.state
+        if state.lanes and self._batch_rows % state.lanes and not self._has_ended:
+            self._has_ended = True
+            return self._uneven(state.lanes)
+        if self._reader.turns.ends_batch:
+            # A lane is at its end: its rows are missing in this batch, and in no other.
+            self._reader.turns.ends_batch = False
+            self._desk.changed.notify_all()
+            if self._carry_rows:
+                self._carry_rows = 0
+                return {"op": "idle", "stream": self.name}
         if self._has_ended or not self._reader.has_nothing:
             self._dry_since = None
             return None
-        state = self._reader.state
         if state.state == "end":
             self._has_ended = True
             return {"op": "end", "stream": self.name}
@@ -142,6 +158,14 @@ class SocketStream:
         self._carry_rows = 0
         self._dry_since = None
         return {"op": "idle", "stream": self.name}
+
+    def _uneven(self, lanes: int) -> dict[str, object]:
+        return {
+            "op": "error",
+            "code": "BatchNotEven",
+            "text": f"stream {self.name} is in strict order and this reader has {lanes} of its "
+            f"lanes, so batch_rows must be a multiple of {lanes}; it is {self._batch_rows}",
+        }
 
     def encode(self, part: RowBlock, holding: Holding, receipt: int) -> "list[Buffer]":
         """Return the frames of some rows.

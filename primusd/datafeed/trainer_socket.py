@@ -34,7 +34,7 @@ READ_BYTES = 64 << 10
 OUTBOX_MAX = 256
 METRICS_MAX = 256
 IOV_MAX = 512
-LAYOUTS = ("numpy", "arrow")
+LAYOUTS = ("numpy", "arrow", "dense")
 _PEER = struct.Struct("3i")
 
 
@@ -191,6 +191,7 @@ class TrainerConnection:
                 layout=str(layout),
                 batch_rows=max(1, _whole(message.get("batchRows"))),
                 columns=tuple(map(str, columns)) if isinstance(columns, list) else (),
+                stacks=_stacks(message.get("stacks")),
             )
 
     def say_stopping(self) -> None:
@@ -303,6 +304,17 @@ def send_all(link: socket.socket, buffers: "Sequence[Buffer]") -> None:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _stacks(value: object) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each matrix of layout `dense`, as asked for."""
+    if not isinstance(value, dict):
+        return {}
+    return {
+        str(name): tuple(map(str, columns))
+        for name, columns in value.items()
+        if isinstance(columns, list)
+    }
 
 
 def _progress(message: Mapping[str, object]) -> Progress:

@@ -72,6 +72,7 @@ class AttemptDirectory:
         self.stop = path / "stop.json"
         self.warn = path / "warn.json"
         self.values = path / "env"
+        self.sdk = path / "sdk"
         self.replica_work = path.parent / "work"
         self.told = (self.socket, self.peers, self.stop, self.warn)
 

@@ -299,7 +299,7 @@ class Life:
             own,
             self.feed.environment(),
             files=variables.files,
-            values=self.directory.values,
+            directory=self.directory,
             account=self._account,
         )
         return StartCall(

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+import primus
 from primusd.executor.directory import AttemptDirectory, Placing
 from primusd.executor.protocol import LaunchOrder
 
+SDK = Path(primus.__file__).parent
 VALUE_BYTES_MAX = 96 << 10
 """One string over 128 KiB cannot be executed; a longer value than this goes to a file."""
 
@@ -61,12 +63,25 @@ def own_variables(
     return variables
 
 
+def offer_sdk(folder: Path) -> str:
+    """Return the folder, with `primus` in it and nothing else.
+
+    Whatever Python a trainer is started with can import it; that it is the executor's own makes
+    both speak the same protocol.
+    """
+    link = folder / "primus"
+    folder.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(SDK)
+    return str(folder)
+
+
 def complete(
     order: LaunchOrder,
     placing: Placing,
     *layers: Mapping[str, str],
     files: Mapping[str, str],
-    values: Path,
+    directory: AttemptDirectory,
     account: Account,
 ) -> dict[str, str]:
     """Return the whole environment: inherited, the order's, then each layer over it.
@@ -76,7 +91,7 @@ def complete(
         placing: Names what comes from the node's environment.
         layers: What the framework, the executor and the feed add.
         files: What the framework wants to be in files, by the variables that name them.
-        values: Folder for these, and for values that are too long to be passed.
+        directory: Where these are written, and values that are too long to be passed.
         account: Whom those files belong to.
     """
     complete_: dict[str, str] = {
@@ -90,6 +105,9 @@ def complete(
     complete_ |= order.env
     for layer in layers:
         complete_ |= layer
+    path = (complete_.get("PYTHONPATH"), offer_sdk(directory.sdk))
+    complete_["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    values = directory.values
     shutil.rmtree(values, ignore_errors=True)
     for name, text in files.items():
         complete_[name] = _write_value(values, name, text, account)

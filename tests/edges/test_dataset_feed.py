@@ -68,6 +68,23 @@ def test_every_row_comes_once_an_epoch_and_batches_are_full(
     assert grantor.is_done
 
 
+def test_columns_come_as_a_matrix(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "name": ["x", "y", "z"]})
+    (tmp_path / "d").mkdir()
+    pq.write_table(table, tmp_path / "d" / "part.parquet")
+    script = """
+        import primus
+        for batch in primus.dataset(layout="dense", stacks={"x": ["b", "a"]}):
+            print(batch["x"].tolist(), batch["name"].tolist())
+    """
+
+    async def main() -> str:
+        async with fed(Grantor("rows", units_of(tmp_path / "d"))) as one:
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).strip() == "[[4, 1], [5, 2], [6, 3]] ['x', 'y', 'z']"
+
+
 def test_rows_of_files_come_in_their_order(tmp_path: Path) -> None:
     grantor = Grantor("rows", units_of(write(tmp_path / "d")), granule=50)
 
@@ -183,7 +200,10 @@ def test_leaving_the_loop_gives_back_what_was_not_used(tmp_path: Path) -> None:
     [
         ("primus.dataset('clicks')", "this role has no stream 'clicks'; its streams: rows, eval"),
         ("primus.dataset()", "this role has no single stream; name one; its streams: rows, eval"),
-        ("primus.dataset('rows', layout='dense')", "layout is 'dense', must be 'numpy' or 'arrow'"),
+        (
+            "primus.dataset('rows', layout='rows')",
+            "layout is 'rows', must be 'numpy', 'arrow' or 'dense'",
+        ),
         ("primus.dataset('rows', batch_rows=0)", "batch_rows is 0, must be at least 1"),
         ("primus.dataset('rows', nulls='zero')", "nulls='zero' is not one of error, masked, float"),
     ],

@@ -23,7 +23,7 @@ from typing import TextIO
 
 HERE = Path(__file__).parent
 NEEDS = {
-    "torch": ("torch", "numpy"),
+    "torch": ("torch", "numpy", "torchdata", "accelerate", "lightning"),
     "tensorflow": ("tensorflow-cpu",),
     "jax": ("jax",),
 }
