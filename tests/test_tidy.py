@@ -23,7 +23,8 @@ CLIENTS = {
     "grpc": "primusd/state/etcd.py",
     "aiokafka": "primusd/datafeed/sources/kafka.py",
     "kubernetes_asyncio": "primusd/launchers/kubernetes",
-    "hdfs_native": "primusd/datafeed/sources/hdfs.py",
+    "fsspec": "primusd/datafeed/storage/bridge.py",
+    "hdfs_native": "primusd/datafeed/storage/hdfs.py",
     "optuna": "primusd/tuning",
 }
 

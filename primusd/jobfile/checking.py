@@ -15,6 +15,7 @@ from primusd.job.spec import (
 from primusd.jobfile.decoding import check_framing
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.failures import read_failure, read_hang
+from primusd.jobfile.file_sources import is_url
 from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
@@ -24,7 +25,7 @@ from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_r
 from primusd.jobfile.schedules import DEEPER as SCHEDULE_DEEPER
 from primusd.jobfile.schedules import check_schedule, read_schedule
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping, nearest
-from primusd.jobfile.streams import is_url, read_stream
+from primusd.jobfile.streams import read_stream
 
 API_VERSION = "primus/v1"
 JOB_FIELDS = (

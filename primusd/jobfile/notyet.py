@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from primusd.jobfile.document import Path, show_value
+from primusd.jobfile.file_sources import is_url
 from primusd.jobfile.section import Findings, is_list, is_mapping
-from primusd.jobfile.streams import is_url
 
 
 class NotYet(Struct, frozen=True):
@@ -29,16 +29,8 @@ def _one_of(*names: str) -> Callable[[object], bool]:
     return lambda value: value in names
 
 
-def _other_than(*known: object) -> Callable[[object], bool]:
-    return lambda value: value not in known
-
-
 def _is_remote(value: object) -> bool:
     return isinstance(value, str) and is_url(value)
-
-
-def _has_template(value: object) -> bool:
-    return isinstance(value, str) and "{{" in value
 
 
 TABLE: tuple[NotYet, ...] = (
@@ -51,28 +43,6 @@ TABLE: tuple[NotYet, ...] = (
         "this build delivers atLeastOnce only",
         _one_of("exactlyOnce", "atMostOnce"),
     ),
-    NotYet(
-        "data.*.sources.*.files",
-        "a URL (hdfs:, s3:, https:, …)",
-        "this build reads local files only",
-        _is_remote,
-    ),
-    NotYet(
-        "data.*.sources.*.files",
-        "{{YYYY}}, {{MM}}, {{DD}}, {{HH}}",
-        "this build does not expand folders by time yet",
-        _has_template,
-    ),
-    NotYet("data.*.sources.*.from", "", "this build has no time ranges yet", _always),
-    NotYet("data.*.sources.*.marker", "", "this build does not wait for marker files yet", _always),
-    NotYet(
-        "data.*.sources.*.missing",
-        "anything but fail",
-        "this build does not wait for files that are missing",
-        _other_than("fail"),
-    ),
-    NotYet("data.*.sources.*.to", "", "this build has no time ranges yet", _always),
-    NotYet("data.*.sources.*.zone", "", "this build has no time ranges yet", _always),
     NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
     NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
     NotYet(

@@ -1,13 +1,11 @@
 """The `data` part of a job file."""
 
-import posixpath
-import re
-
 from msgspec.structs import replace
 
 from primusd.job.spec import Source, Split, StreamSpec, follows_topics
 from primusd.jobfile.decoding import DECODING_FIELDS, is_cut_by_bytes, read_decoding
 from primusd.jobfile.document import Path
+from primusd.jobfile.file_sources import FILE_FIELDS, read_files
 from primusd.jobfile.names import check_label
 from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping
@@ -34,14 +32,8 @@ STREAM_FIELDS = (
     *DECODING_FIELDS,
     *ORDER_FIELDS,
 )
-SOURCE_FIELDS = ("files", "kafka", "from", "to", "zone", "marker", "missing", "weight")
+SOURCE_FIELDS = (*FILE_FIELDS, "kafka", "weight")
 SOURCES_MAX = 10_000
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/", re.ASCII)
-
-
-def is_url(text: str) -> bool:
-    """Return whether a path names its scheme; `file:` does not count."""
-    return _URL.match(text) is not None and not text.startswith("file:/")
 
 
 def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) -> StreamSpec:
@@ -99,44 +91,30 @@ def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
         elif section.is_mapping:
             section.findings.add(section.path, hint=f"sources is missing: {form}")
         return ()
-    found: list[Source] = []
+    found = []
     for index, one in enumerate(value):
         source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
-        if source.has("files") and source.has("kafka"):
-            source.wrong("kafka", "files or kafka, not both", "write two sources")
-        elif source.has("files"):
-            found.append(Source(_files(source, base_dir), weight=read_weight(source)))
-        elif source.has("kafka"):
-            kafka = read_kafka(source, section.raw("until"))
-            if kafka is not None:
-                found.append(Source(kafka=kafka, weight=read_weight(source)))
-        elif source.is_mapping:
-            hint = "files is missing: a path, a folder or a glob; or kafka, with its topics"
-            section.findings.add(source.path, hint=hint)
+        if (read := _source(source, section.raw("until"), base_dir)) is not None:
+            found.append(read)
     return tuple(found)
 
 
-def _files(source: Section, base_dir: str) -> str:
-    """Return an absolute path, or the URL as it is."""
-    written = source.text("files")
-    if not written or is_url(written):
-        return written
-    path = re.sub(r"^file:/+", "/", written)
-    if path.startswith("~"):
-        source.wrong("files", "a path without ~, written in full")
-        return ""
-    if not path.startswith("/"):
-        if not base_dir:
-            source.wrong(
-                "files",
-                "an absolute path",
-                "primusctl makes it absolute, from the job file's folder",
-            )
-            return ""
-        path = posixpath.join(base_dir, path)
-    # A folder keeps its slash: it says that a folder is meant.
-    slash = "/" if path.endswith("/") and path.strip("/") else ""
-    return "/" + posixpath.normpath(path).lstrip("/") + slash
+def _source(source: Section, until: object, base_dir: str) -> Source | None:
+    """Return a source, None with a finding where what was written is none."""
+    if source.has("files") and source.has("kafka"):
+        source.wrong("kafka", "files or kafka, not both", "write two sources")
+    elif source.has("files"):
+        return read_files(source, base_dir=base_dir, weight=read_weight(source))
+    elif source.has("kafka"):
+        for key in FILE_FIELDS:
+            if source.has(key):
+                source.wrong(key, "nothing here", "it is of files")
+        kafka = read_kafka(source, until)
+        return None if kafka is None else Source(kafka=kafka, weight=read_weight(source))
+    elif source.is_mapping:
+        hint = "files is missing: a path, a folder or a glob; or kafka, with its topics"
+        source.findings.add(source.path, hint=hint)
+    return None
 
 
 def _split(section: Section, stream: StreamSpec) -> Split:

@@ -13,6 +13,7 @@ from primusd.job.spec import (
     follows_topics,
 )
 from primusd.jobfile.document import show_value
+from primusd.jobfile.file_sources import render_files
 from primusd.jobfile.section import Section, is_mapping
 
 KAFKA_FIELDS = (
@@ -120,7 +121,7 @@ def render_source(source: Source) -> dict[str, object]:
     """Return what `read_kafka` reads, or the files."""
     kafka = source.kafka
     if kafka is None:
-        return {"files": source.files}
+        return render_files(source)
     found: dict[str, object] = {
         "bootstrap": list(kafka.bootstrap),
         "topics": list(kafka.topics),
