@@ -173,13 +173,17 @@ class Measured(Protocol):
         ...
 
 
-def open_pinned(unit: Unit) -> OpenFile:
+def open_pinned(unit: Unit, *, ahead_bytes: int = 0) -> OpenFile:
     """Return the unit's file, opened, which is the one that was listed.
+
+    Args:
+        unit: As it was listed.
+        ahead_bytes: How much of a remote file may be fetched before it is read; 0: 32 MiB.
 
     Raises:
         ReadError: It is gone, another one, or cannot be opened.
     """
-    return open_file(unit)
+    return open_file(unit, ahead_bytes=ahead_bytes)
 
 
 def check_pin(file: OpenFile, unit: Unit) -> None:

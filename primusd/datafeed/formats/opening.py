@@ -49,7 +49,7 @@ class Opener:
             from primusd.datafeed.formats.values import open_partition  # noqa: PLC0415
 
             return Shaped(open_partition(unit, self.settings), unit, self.settings, self._keeper)
-        file = open_pinned(unit)
+        file = open_pinned(unit, ahead_bytes=self.settings.memory_bytes // 2)
         told = told_form(unit, file, self.settings)
         opened = self._opened(unit, file, told)
         if opened.end == 0 and self.settings.on_empty == "fail":

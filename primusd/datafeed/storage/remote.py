@@ -20,8 +20,7 @@ if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     import pyarrow as pa
 
 AHEAD_BYTES = 32 << 20
-"""Of one file, where the unit names no other bound."""
-AHEAD_OPTION = "aheadBytes"
+"""Of one file, where nobody names another bound."""
 PIECE_BYTES = 4 << 20
 GAP_BYTES = 512 << 10
 """Between two ranges: fetching so much in vain costs less than a second request."""
@@ -46,8 +45,21 @@ class RemoteFile:
 
     fd = -1
 
-    def __init__(self, unit: Unit, storage: Storage, *, pool: Pool = POOL) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        storage: Storage,
+        *,
+        ahead_bytes: int = AHEAD_BYTES,
+        pool: Pool = POOL,
+    ) -> None:
         """Open the file that was listed.
+
+        Args:
+            unit: As it was listed.
+            storage: That has it.
+            ahead_bytes: The most that is fetched and not read yet.
+            pool: Whose threads fetch.
 
         Raises:
             ReadError: It is gone, another one, or cannot be opened.
@@ -56,7 +68,7 @@ class RemoteFile:
         self._unit = unit
         self._storage = storage
         self._pool = pool
-        self._budget = int(unit.options.get(AHEAD_OPTION) or AHEAD_BYTES)
+        self._budget = ahead_bytes
         self._lock = threading.Lock()
         self._queue: deque[_Piece] = deque()
         self._pieces: list[_Piece] = []

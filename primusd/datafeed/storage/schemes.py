@@ -8,7 +8,7 @@ from primusd.datafeed.protocol import Unit
 from primusd.datafeed.storage.base import OpenFile, ReadError, Storage, StorageError
 from primusd.datafeed.storage.local import LocalFile, LocalStorage
 from primusd.datafeed.storage.pool import POOL
-from primusd.datafeed.storage.remote import RemoteFile
+from primusd.datafeed.storage.remote import AHEAD_BYTES, RemoteFile
 
 OPTION_PREFIX = "storage."
 """Of the options of a unit that are its storage's."""
@@ -47,8 +47,12 @@ def storage_of(location: str, options: Mapping[str, str] = {}) -> Storage:
     return known
 
 
-def open_file(unit: Unit) -> OpenFile:
+def open_file(unit: Unit, *, ahead_bytes: int = 0) -> OpenFile:
     """Return a unit's file, opened, which is the one that was listed.
+
+    Args:
+        unit: As it was listed.
+        ahead_bytes: How much of a remote file may be fetched before it is read; 0: 32 MiB.
 
     Raises:
         ReadError: It is gone, another one, or cannot be opened.
@@ -65,7 +69,7 @@ def open_file(unit: Unit) -> OpenFile:
     except StorageError as error:
         text = f"{unit.location} cannot be read: {error.message}"
         raise ReadError(f"{text}; {error.hint}" if error.hint else text, kind=error.kind) from error
-    return RemoteFile(unit, storage)
+    return RemoteFile(unit, storage, ahead_bytes=ahead_bytes or AHEAD_BYTES)
 
 
 def _make(scheme: str, authority: str, options: dict[str, str]) -> Storage:
