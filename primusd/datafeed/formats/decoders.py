@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from primusd.datafeed.formats.framings import NEWLINE, Cut
-from primusd.datafeed.formats.nested import AnyArray, AnyField
+from primusd.datafeed.formats.nested import AnyArray, AnyField, outer_names
 from primusd.errors import PrimusdError
 
 HEAD_BYTES = 1 << 20
@@ -190,14 +190,16 @@ class Csv:
         self, rows: bytes, names: list[str], given: Mapping[str, pa.DataType]
     ) -> pa.Schema:
         ends = np.flatnonzero(np.frombuffer(rows, np.uint8) == NEWLINE) + 1
-        good = _good_count(len(ends), lambda count: self._can_read(rows[: ends[count - 1]], names))
+        good = _good_count(
+            len(ends), lambda count: self._can_read(rows[: ends[count - 1]], names, given)
+        )
         if not good:
             return pa.schema([(name, given.get(name, pa.null())) for name in names])
         return self._read(rows[: ends[good - 1]], names, given).schema
 
-    def _can_read(self, rows: bytes, names: list[str]) -> bool:
+    def _can_read(self, rows: bytes, names: list[str], given: Mapping[str, pa.DataType]) -> bool:
         try:
-            self._read(rows, names, {})
+            self._read(rows, names, given)
         except pa.ArrowInvalid:
             return False
         return True
@@ -237,7 +239,7 @@ class Json:
                     len(ends), lambda count: self._can_infer(rows[: ends[count - 1]])
                 )
                 found = list(self._infer(rows[: ends[good - 1]])) if good else []
-        names = self._wanted or [field.name for field in found]
+        names = outer_names(pa.schema(found), self._wanted) or [field.name for field in found]
         names = [*names, *(name for name in self._types if name not in names)]
         types = {field.name: field.type for field in found}
         types |= {name: type_of(text) for name, text in self._types.items()}

@@ -196,6 +196,10 @@ class RecordFile:
             place = int(np.searchsorted(begins, position - at))
             if place < len(begins) and (place < len(begins) - 1 or not cut.fault):
                 return at + int(begins[place])
+            if cut.fault and cut.fault_bytes > 0:
+                # Bad, but its length is known: the next one begins behind it.
+                at += cut.consumed + cut.fault_bytes
+                continue
             if cut.fault:
                 fault = self._fault(cut, at, data)
                 text = f"{fault.message}; what comes behind it cannot be found"
