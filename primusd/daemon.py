@@ -217,7 +217,12 @@ class Daemon:
         await group.start(parts.engine.run)
         await group.start(parts.effects.run)
         await self._declare_queues(parts.engine)
-        for background in (parts.liveness.run, parts.nodes.run, parts.executors.run):
+        for background in (
+            parts.liveness.run,
+            parts.nodes.run,
+            parts.executors.run,
+            parts.mirror.run,
+        ):
             group.start_soon(background)
         group.start_soon(self._keep_ballast)
         group.start_soon(sample, parts.engine)

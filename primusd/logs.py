@@ -58,6 +58,7 @@ EVENTS: frozenset[str] = frozenset(
         "logs.not_copied",
         "logs.removed",
         "message.undecodable",
+        "mirror.failed",
         "node.adopted",
         "node.connected",
         "node.disconnected",

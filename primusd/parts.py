@@ -29,6 +29,7 @@ from primusd.job.ids import AttemptId
 from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
+from primusd.mirroring import Mirror
 from primusd.startup import Prepared, ca_of, heads_of
 from primusd.state.archive import Archive
 from primusd.sweep import Strays
@@ -50,6 +51,7 @@ class Parts(Struct, frozen=True):
     nodes: NodeRegistry
     executors: ExecutorRegistry
     app: web.Application
+    mirror: Mirror
 
 
 def build_parts(
@@ -107,10 +109,11 @@ def build_parts(
         strays=strays,
         executors=executors,
     )
+    mirror = Mirror(lambda: engine.world, clock, live.partitions_measured)
     app = build(context)
     add_executor_routes(app, executors)
     add_node_routes(app, nodes)
-    return Parts(engine, effects, context.watch, liveness, nodes, executors, app)
+    return Parts(engine, effects, context.watch, liveness, nodes, executors, app, mirror)
 
 
 def _context(

@@ -1,5 +1,6 @@
 """What executors and nodes last said and the journal does not keep: progress, use, feeds."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from primusd.datafeed.protocol import FeedReport
 from primusd.executor.protocol import Progress, Report, Usage
 from primusd.job.ids import AttemptId
 from primusd.node.protocol import NodeReport
-from primusd.views.live import Live, LiveNode, LiveUsage, LiveWait
+from primusd.views.live import Live, LiveNode, LivePartition, LiveUsage, LiveWait
 
 ATTEMPTS_MAX = 20_000
 """Of those that are over the newest are kept: a person still looks at them."""
@@ -67,6 +68,7 @@ class LiveValues:
         self._waits: dict[tuple[AttemptId, str], _Waits] = {}
         self._samples: dict[AttemptId, _Seen] = {}
         self._node_samples: dict[str, _Seen] = {}
+        self._partitions: Mapping[tuple[str, int], LivePartition] = {}
 
     def live(self) -> Live:
         """Return all of it as of now."""
@@ -76,7 +78,12 @@ class LiveValues:
             dict(self._feeds),
             dict(self._nodes),
             {key: one.shown() for key, one in self._waits.items() if one.passed_ms},
+            partitions=self._partitions,
         )
+
+    def partitions_measured(self, rates: Mapping[tuple[str, int], LivePartition]) -> None:
+        """Take in how fast all partitions grow and are read."""
+        self._partitions = rates
 
     def reported(self, attempt: AttemptId, report: Report) -> None:
         """Take in what an executor's report says."""

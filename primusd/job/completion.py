@@ -13,7 +13,7 @@ from primusd.job.outcome import how_it_ended
 from primusd.job.phases import Budget, JobPhase, ReplicaPhase
 from primusd.job.rules import COMPLETE, GIVE_UP, condition_words, rule_label, rule_of
 from primusd.job.scheduling import drain_end_ms, drains
-from primusd.job.spec import RoleSpec, budgets_of, streams_of
+from primusd.job.spec import RoleSpec, StreamSpec, budgets_of, is_endless, streams_of
 from primusd.job.wording import left_out_words, unit_words
 
 DECIDING_PHASES = frozenset(
@@ -174,6 +174,8 @@ def _data_left(job: Job) -> ev.VerdictReached | None:
         stream = job.streams[name]
         if not roles or stream.is_finished or _leftover(job, name) == "allow":
             continue
+        if is_endless(_spec_of(job, name)):
+            continue
         if _has_readers(job, roles):
             continue
         unit = unit_words(job.spec, name)
@@ -188,7 +190,11 @@ def _data_left(job: Job) -> ev.VerdictReached | None:
 
 
 def _leftover(job: Job, stream: str) -> str:
-    return job.spec.data[stream.partition("@")[0]].leftover
+    return _spec_of(job, stream).leftover
+
+
+def _spec_of(job: Job, stream: str) -> StreamSpec:
+    return job.spec.data[stream.partition("@")[0]]
 
 
 def _has_readers(job: Job, roles: tuple[str, ...]) -> bool:
@@ -226,7 +232,12 @@ def _succeeded(job: Job) -> ev.VerdictReached | None:
             job.spec.roles[role.name], role
         ):
             return None
-    streams = [one for one in streams_of(job.spec).items() if one[1]]
+    # A stream without an end takes no part: its job ends with its trainers, or is ended.
+    streams = [
+        (name, roles)
+        for name, roles in streams_of(job.spec).items()
+        if roles and not is_endless(_spec_of(job, name))
+    ]
     if not success_roles and not streams:
         return None
     if not all(_is_done(job, name, roles, job.streams[name]) for name, roles in streams):
@@ -277,6 +288,8 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             unit = unit_words(job.spec, name)
             left_out = left_out_words(stream.skipped, unit, stream.unsized)
             yield f"{left_out} of stream {name} were left out"
+        elif is_endless(_spec_of(job, name)):
+            continue
         elif not stream.is_finished and streams_of(job.spec)[name]:
             yield f"stream {name} was not read to its end, leftover allow was asked for"
 

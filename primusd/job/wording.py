@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from primusd.job.formats import has_bytes, told_by_name
 from primusd.job.ids import Span, replica_name
-from primusd.job.spec import JobSpec
+from primusd.job.spec import JobSpec, follows_topics, has_files
 
 
 def duration_words(duration_ms: int) -> str:
@@ -33,8 +33,10 @@ def span_words(spans: Iterable[Span]) -> str:
 
 
 def unit_words(spec: JobSpec, stream: str) -> str:
-    """Return what a stream's positions are, as far as its spec tells: rows, bytes or positions."""
+    """Return what a stream's positions are, as far as its spec tells; `positions` of any kind."""
     of_stream = spec.data[stream.partition("@")[0]]
+    if follows_topics(of_stream):
+        return "positions" if has_files(of_stream) else "offsets"
     files = of_stream.sources[0].files if of_stream.sources else ""
     told = told_by_name(files)
     form = of_stream.format or told.format

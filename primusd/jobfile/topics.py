@@ -106,6 +106,8 @@ def check_topics(section: Section, stream: StreamSpec) -> None:
             "of records of Kafka it decodes the values; without it a row is the record: "
             "key, value, offset, timestamp, partition",
         )
+    if stream.split.byte_count:
+        section.wrong("split", "rows, as {rows: 65536}", "partitions are cut by offsets")
     if stream.epochs > 1 and any(one.until.kind != "end" for one in sources):
         section.wrong("epochs", "1", "what grows while it is read is read once; or say until: end")
     for key, asked in (

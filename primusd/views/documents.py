@@ -74,6 +74,8 @@ class StreamStatus(_Document, frozen=True, kw_only=True):
     eta_ms: Number = UNSET
     repeated_max: int
     savepoints: int
+    lag: Number = UNSET
+    """Offsets of partitions that are not done yet; absent without any."""
 
 
 class ProgressStatus(_Document, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The documents about data: Stream, its tasks, and the proof (docs/api-documents.md §5)."""
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from primusd.views.documents import Number, Text
 
@@ -21,7 +21,7 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     """Where the rows or bytes of this epoch are."""
 
     unit: str
-    """`rows` or `bytes`."""
+    """`rows`, `bytes`, `offsets`; `positions` where they differ."""
     total: Number = UNSET
     """Absent while not every unit has been opened."""
     done: int
@@ -56,12 +56,29 @@ class DeadTask(_Document, frozen=True, kw_only=True):
     hi: Number = UNSET
     """Absent: to an end that nobody knows."""
     fault: str
-    """`data`, `changed`, `vanished`, `struckOut` or `skipped`."""
+    """`data`, `changed`, `vanished`, `lost`, `struckOut` or `skipped`."""
     text: str
     by: str
     head: Text = UNSET
     """First bytes, in hexadecimal digits."""
     at: Text = UNSET
+
+
+class PartitionStatus(_Document, frozen=True, kw_only=True):
+    """A partition of a topic, in offsets."""
+
+    location: str
+    """`topic/partition`."""
+    first: int
+    """Where the stream began in it."""
+    position: int
+    """All below is done or left out."""
+    end: int
+    """Where it ends, as far as it may be read by now."""
+    lag: int
+    """Offsets up to the end that are not done."""
+    produced_per_second: Number = UNSET
+    read_per_second: Number = UNSET
 
 
 class SavepointStatus(_Document, frozen=True, kw_only=True):
@@ -100,6 +117,10 @@ class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream
     failure: Text = UNSET
     per_second: Number = UNSET
     eta_ms: Number = UNSET
+    lag: Number = UNSET
+    """Of all partitions together; absent without any."""
+    partitions: tuple[PartitionStatus, ...] | UnsetType = UNSET
+    """The first 1,000; absent without any."""
 
 
 class StreamList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamList"):

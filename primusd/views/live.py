@@ -45,6 +45,13 @@ class LiveWait(Struct, frozen=True):
     """The reader for the trainer."""
 
 
+class LivePartition(Struct, frozen=True):
+    """How fast a partition grows and is read, in offsets a second; -1 not known yet."""
+
+    produced_per_s: int = -1
+    read_per_s: int = -1
+
+
 class Live(Struct, frozen=True):
     """All live values at one moment."""
 
@@ -57,6 +64,8 @@ class Live(Struct, frozen=True):
     journal_lag_ms: int = 0
     clock_skew_ms: int = 0
     """By how much the wall clock is ahead of journal time."""
+    partitions: Mapping[tuple[str, int], LivePartition] = {}
+    """By machine of the stream and number of the unit."""
 
 
 NOTHING_LIVE = Live()

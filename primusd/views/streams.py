@@ -7,15 +7,18 @@ from msgspec import UNSET, UnsetType
 from primusd.core import World
 from primusd.datafeed.accounts import Positions, positions, tasks
 from primusd.datafeed.model import Savepoint, Stream
+from primusd.datafeed.places import partition_places
 from primusd.datafeed.protocol import FeedReport
 from primusd.job.ids import AttemptId
+from primusd.job.spec import follows_topics, is_endless
 from primusd.views import feed_documents as documents
 from primusd.views.documents import StreamStatus
-from primusd.views.live import NOTHING_LIVE, Live
+from primusd.views.live import NOTHING_LIVE, Live, LivePartition
 from primusd.views.tasks import dead_document
 from primusd.views.times import known_time
 
 DEAD_SHOWN_MAX = 100
+PARTITIONS_SHOWN_MAX = 1_000
 ENDED_PHASES = frozenset({"Done", "Failed", "Closed"})
 
 
@@ -39,7 +42,7 @@ def stream_document(
         delivery=stream.spec.delivery,
         epoch=places.epoch,
         epochs=stream.spec.epochs,
-        finite=True,
+        finite=not is_endless(stream.spec),
         units=documents.UnitsStatus(
             listed=len(stream.units), complete=stream.is_listed, waiting_for=stream.waiting_for
         ),
@@ -63,6 +66,8 @@ def stream_document(
         failure=stream.failure or UNSET,
         per_second=per_second,
         eta_ms=eta_ms,
+        lag=_lag(stream),
+        partitions=_partitions(stream, live),
     )
 
 
@@ -75,7 +80,7 @@ def stream_status(stream: Stream) -> StreamStatus:
         paused=stream.is_paused,
         epoch=places.epoch,
         epochs=stream.spec.epochs,
-        finite=True,
+        finite=not is_endless(stream.spec),
         unit=places.unit,
         total=_known(places.total),
         done=places.done,
@@ -87,7 +92,35 @@ def stream_status(stream: Stream) -> StreamStatus:
         eta_ms=eta_ms,
         repeated_max=stream.repeated,
         savepoints=len(stream.savepoints),
+        lag=_lag(stream),
     )
+
+
+def _lag(stream: Stream) -> int | UnsetType:
+    if not follows_topics(stream.spec):
+        return UNSET
+    return sum(place.lag for place in partition_places(stream))
+
+
+def _partitions(stream: Stream, live: Live) -> tuple[documents.PartitionStatus, ...] | UnsetType:
+    if not follows_topics(stream.spec):
+        return UNSET
+    machine = f"{stream.job}/{stream.name}"
+    found = []
+    for place in islice(partition_places(stream), PARTITIONS_SHOWN_MAX):
+        rate = live.partitions.get((machine, place.unit), LivePartition())
+        found.append(
+            documents.PartitionStatus(
+                location=place.location,
+                first=place.first,
+                position=place.low,
+                end=place.end,
+                lag=place.lag,
+                produced_per_second=_known(rate.produced_per_s),
+                read_per_second=_known(rate.read_per_s),
+            )
+        )
+    return tuple(found)
 
 
 def _known(count: int) -> int | UnsetType:
