@@ -1,4 +1,4 @@
-"""Delivery through a pipe: any program that reads its standard input is a trainer.
+"""Delivery through a pipe: any program that reads its standard input, or a FIFO, is a trainer.
 
 What such a trainer has taken is not told but seen: bytes written, less what the kernel still has in
 the pipe, less what may lie in the program's own buffer, rounded down to a record. The buffer's
@@ -6,7 +6,9 @@ allowance falls away when the pipe is empty and the program waits in a read of i
 all. A program that polls is taken to have used all once no thread of it has run for half a minute,
 one that is busy for ever with something else after ten minutes, so that the stream can end.
 
-End of file means that the stream is finished, and nothing else; a stop never closes the pipe.
+End of file means that the stream is finished, and nothing else; a stop never closes the pipe. Who
+opens a FIFO that nobody writes to any more waits for ever, so its end of file comes once it was
+opened, and read to its end.
 """
 
 import contextlib
@@ -14,10 +16,11 @@ import fcntl
 import os
 import select
 import termios
+from pathlib import Path
 
 from primusd.datafeed.desk import Desk
 from primusd.datafeed.formats.base import PipeBlock
-from primusd.datafeed.pipe_reader import activity, is_waiting_for_input
+from primusd.datafeed.pipe_reader import activity, has_open, is_waiting_for_input
 from primusd.datafeed.reader import Gap, StreamReader
 
 PIPE_BYTES = 1 << 20
@@ -31,13 +34,34 @@ ALLOWANCE_MAX_S = 600.0
 
 
 class PipeDelivery:
-    """One stream into one pipe, for one trainer."""
+    """One stream into one pipe, for one trainer.
 
-    def __init__(self, desk: Desk, reader: StreamReader) -> None:
+    Args:
+        desk: The feed's.
+        reader: The stream's.
+        fifo: Where a FIFO is made; None: the pipe has no name, and is handed over.
+        owner: User and group of the FIFO; -1 of this process.
+
+    Attributes:
+        is_fifo: The trainer opens it by its name.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        reader: StreamReader,
+        fifo: Path | None = None,
+        owner: tuple[int, int] = (-1, -1),
+    ) -> None:
         self._desk = desk
         self._reader = reader
-        self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC)
-        self._inode = os.fstat(self._write_end).st_ino
+        self.is_fifo = fifo is not None
+        if fifo is None:
+            self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC)
+            self._name = f"pipe:[{os.fstat(self._write_end).st_ino}]"
+        else:
+            self._read_end, self._write_end = _make_fifo(fifo, owner)
+            self._name = str(fifo)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         os.set_blocking(self._write_end, False)
         # Over the user's limit of pipe memory it stays smaller: slower, not wrong.
@@ -127,7 +151,7 @@ class PipeDelivery:
         """Return how many of the bytes the trainer read it may not have used yet."""
         if consumed < self._written or not self._pid:
             return CHILD_BUFFER_BYTES
-        if is_waiting_for_input(self._pid, self._inode):
+        if is_waiting_for_input(self._pid, self._name):
             return 0
         is_quiet = self._is_quiet(now) or now - self._wrote_at > ALLOWANCE_MAX_S
         return 0 if is_quiet else CHILD_BUFFER_BYTES
@@ -171,11 +195,21 @@ class PipeDelivery:
                     continue
                 if state.state == "end" and self._reader.has_nothing:
                     self._is_finished = True
-                    self._close_write_end()
+                    if self._may_end():
+                        self._close_write_end()
                 self.look()
                 self._desk.changed.notify_all()
-                self._desk.changed.wait(self._look_after_s() if len(state.flights) else None)
+                is_looking = len(state.flights) or (self._is_finished and self._write_end >= 0)
+                self._desk.changed.wait(self._look_after_s() if is_looking else None)
             return None
+
+    def _may_end(self) -> bool:
+        """Return whether nobody can miss the end of file."""
+        if not self.is_fifo:
+            return True
+        if self._now_consumed() < self._written:
+            return False
+        return self._written > 0 or has_open(self._pid, self._name)
 
     def _look_after_s(self) -> float:
         """Return when to look next: soon after the last write, then less and less often."""
@@ -242,6 +276,20 @@ class PipeDelivery:
         """Wait until the pipe has room; return False when the thread is to end."""
         self._poll.poll()
         return not self._is_closed
+
+
+def _make_fifo(path: Path, owner: tuple[int, int]) -> tuple[int, int]:
+    """Make a FIFO and return both of its ends.
+
+    The read end is ours for as long as the stream lasts: without it the write end could not be
+    opened before the trainer comes, and what was written before would be lost if it came late.
+    """
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    if owner[0] >= 0:
+        os.chown(path, *owner)
+    read_end = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return read_end, os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _piece(block: object) -> PipeBlock:

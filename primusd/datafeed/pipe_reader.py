@@ -1,5 +1,6 @@
 """Evidence of whether a trainer has used all that it read from a pipe (proc(5))."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ PROC = Path("/proc")
 PROCESSES_MAX = 64
 
 
-def is_waiting_for_input(pid: int, pipe_inode: int) -> bool:
+def is_waiting_for_input(pid: int, pipe_name: str) -> bool:
     """Return whether a process, or one it started, waits in a system call on the pipe.
 
     A program that reads, works and reads again has worked on all it read by then. `False` says
@@ -16,8 +17,22 @@ def is_waiting_for_input(pid: int, pipe_inode: int) -> bool:
     Source: proc(5), /proc/pid/syscall: the number of the call, then its arguments; the first one
     of read, readv and splice is the descriptor.
     """
-    name = f"pipe:[{pipe_inode}]"
-    return any(_reads(process, name) for process in _tree(pid))
+    return any(_reads(process, pipe_name) for process in _tree(pid))
+
+
+def has_open(pid: int, pipe_name: str) -> bool:
+    """Return whether a process, or one it started, has the pipe open."""
+    return any(pipe_name in _open_files(process) for process in _tree(pid))
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    try:
+        entries = list((PROC / f"{pid}/fd").iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            yield str(entry.readlink())
 
 
 def activity(pid: int) -> int:

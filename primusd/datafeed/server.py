@@ -41,11 +41,13 @@ from primusd.datafeed.desk import Desk, Nearing, Stopping, spoken
 from primusd.datafeed.formats.settings import Place
 from primusd.datafeed.pipe import PipeDelivery
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
+from primusd.datafeed.reader import StreamReader
 from primusd.datafeed.trainer_socket import TrainerConnection
 from primusd.executor.protocol import Checkpoint, FeedPlan, Near, Progress
 from primusd.job.ids import AttemptId
 
 SOCKET_NAME = "trainer.sock"
+FIFO_FOLDER = "feeds"
 SOCKET_BYTES = 1 << 20
 # Processes and data loaders of one trainer, each with a connection of its own.
 CONNECTIONS_MAX = 64
@@ -79,14 +81,28 @@ class FeedServer:
         self._peers_file = str(directory / "peers.json")
         self._owner = owner
         self._desk = Desk(plans, attempt, clock, Place(folder, *owner))
-        piped = [reader for reader in self._desk.readers.values() if reader.is_piped]
-        assert len(piped) <= 1, "a program has one standard input"
-        self._pipe = PipeDelivery(self._desk, piped[0]) if piped else None
+        self._fifos = directory / FIFO_FOLDER
+        self._pipes = {reader.plan.stream: self._open_pipe(reader) for reader in self._piped()}
         self._connections: set[TrainerConnection] = set()
         self._urgent = anyio.Event()
         # Readers and the pipe, and two a connection: bounded, so that a trainer that opens
         # connections without end does not take all memory.
-        self._limiter = anyio.CapacityLimiter(len(plans) + 1 + CONNECTIONS_MAX)
+        self._limiter = anyio.CapacityLimiter(len(plans) + len(self._pipes) + CONNECTIONS_MAX)
+
+    def _piped(self) -> list[StreamReader]:
+        found = [reader for reader in self._desk.readers.values() if reader.is_piped]
+        streams = [reader.plan.stream for reader in found if reader.plan.delivery == "stdin"]
+        assert len(streams) <= 1, "a program has one standard input"
+        return found
+
+    def _open_pipe(self, reader: StreamReader) -> PipeDelivery:
+        if reader.plan.delivery == "stdin":
+            return PipeDelivery(self._desk, reader)
+        self._fifos.mkdir(exist_ok=True)
+        if self._owner[0] >= 0:
+            os.chown(self._fifos, *self._owner)
+        fifo = self._fifos / spoken(reader.plan.stream)
+        return PipeDelivery(self._desk, reader, fifo, self._owner)
 
     @property
     def ready(self) -> bool:
@@ -115,9 +131,12 @@ class FeedServer:
         Of a pipe: read from it. Whether they were used is known much later.
         """
         with self._desk.changed:
-            if self._pipe is not None:
-                return self._pipe.consumed()
-            return sum(reader.state.flights.taken for reader in self._desk.readers.values())
+            return sum(
+                reader.state.flights.taken
+                if (pipe := self._pipes.get(stream)) is None
+                else pipe.consumed()
+                for stream, reader in self._desk.readers.items()
+            )
 
     @property
     def is_waited_for(self) -> bool:
@@ -135,8 +154,17 @@ class FeedServer:
         return {
             "PRIMUS_SOCKET": str(self.socket_path),
             "PRIMUS_STREAMS": ",".join(spoken(stream) for stream in self._desk.readers),
-            "PRIMUS_FEED": "socket" if self._pipe is None else "stdin",
+            "PRIMUS_FEED": self._feed(),
         }
+
+    def _feed(self) -> str:
+        match next(iter(self._desk.readers.values()), None):
+            case StreamReader(plan=FeedPlan(delivery="stdin")):
+                return "stdin"
+            case StreamReader(plan=FeedPlan(delivery="fifo")):
+                return f"fifo:{self._fifos}"
+            case _:
+                return "socket"
 
     # Its life.
 
@@ -151,8 +179,8 @@ class FeedServer:
                 tasks.start_soon(self._close_when_cancelled)
                 for reader in self._desk.readers.values():
                     tasks.start_soon(self._in_thread, reader.read)
-                if self._pipe is not None:
-                    tasks.start_soon(self._in_thread, self._pipe.write)
+                for pipe in self._pipes.values():
+                    tasks.start_soon(self._in_thread, pipe.write)
                 tasks.start_soon(self._accept, listener, tasks)
                 task_status.started()
         finally:
@@ -217,8 +245,8 @@ class FeedServer:
             with self._desk.changed:
                 for reader in self._desk.readers.values():
                     reader.close()
-                if self._pipe is not None:
-                    self._pipe.close()
+                for pipe in self._pipes.values():
+                    pipe.close()
                 for connection in tuple(self._connections):
                     connection.close()
 
@@ -234,14 +262,15 @@ class FeedServer:
 
         It is the caller's, who closes it once the trainer has it.
         """
-        return None if self._pipe is None else self._pipe.hand_over()
+        stdin = next((one for one in self._pipes.values() if not one.is_fifo), None)
+        return None if stdin is None else stdin.hand_over()
 
     def trainer_started(self, pid: int) -> None:
         """Note the trainer's process; from now on a pipe is filled."""
-        if self._pipe is not None:
-            with self._desk.changed:
-                self._pipe.started(pid)
-                self._desk.changed.notify_all()
+        with self._desk.changed:
+            for pipe in self._pipes.values():
+                pipe.started(pid)
+            self._desk.changed.notify_all()
 
     def stopping(self, reason: str, grace_ms: int) -> None:
         """Tell the trainer that it is being stopped, hand out nothing new, leave stdin open."""
@@ -276,8 +305,8 @@ class FeedServer:
             # Its last receipt may still lie in the socket.
             connection.drain()
         with self._desk.changed:
-            if self._pipe is not None:
-                self._pipe.ended(has_completed=code == 0 and signal is None)
+            for pipe in self._pipes.values():
+                pipe.ended(has_completed=code == 0 and signal is None)
             final: list[Held] = []
             for reader in self._desk.readers.values():
                 reader.state.is_stopping = True
@@ -304,8 +333,8 @@ class FeedServer:
         with self._desk.changed:
             self._desk.is_urgent = False
             now = self.clock()
-            if self._pipe is not None:
-                self._pipe.look()
+            for pipe in self._pipes.values():
+                pipe.look()
             for reader in self._desk.readers.values():
                 reader.state.note_idle(now)
             return tuple(

@@ -173,7 +173,7 @@ class TrainerConnection:
             what = f"no stream {name!r}" if name else "no single stream; name one"
             self._refuse("UnknownStream", f"this role has {what}; its streams: {names}")
         elif reader.is_piped:
-            self._refuse("StreamIsPiped", "the stream comes through standard input (feed: stdin)")
+            self._refuse("StreamIsPiped", f"the stream comes through a pipe (feed: {reader.plan.delivery})")
         elif layout not in LAYOUTS:
             self._refuse("UnknownLayout", f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
         elif reader.state.is_open:

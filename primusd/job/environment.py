@@ -22,7 +22,7 @@ def environment(
     """Return the job's variables of one attempt, those of primusd last.
 
     The executor adds what only it knows: PRIMUS_SOCKET, PRIMUS_PEERS_FILE, PRIMUS_STOP_FILE,
-    PRIMUS_WORKDIR, PRIMUS_ACK_FD, TMPDIR, and the path of a fifo in PRIMUS_FEED.
+    PRIMUS_WORKDIR, PRIMUS_ACK_FD, TMPDIR, and PRIMUS_FEED.
 
     Args:
         spec: Of the job.

@@ -343,18 +343,19 @@ def _check_role(findings: Findings, spec: JobSpec, role: RoleSpec) -> None:
         )
     if role.drain_ms and role.success.kind != "never":
         findings.warn((*path, "drain"), "has no effect: only a role with success: never drains")
-    if role.feed == "stdin":
-        _check_stdin(findings, spec, role, path)
+    if role.feed in ("stdin", "fifo"):
+        _check_pipe(findings, spec, role, path)
 
 
-def _check_stdin(findings: Findings, spec: JobSpec, role: RoleSpec, path: Path) -> None:
+def _check_pipe(findings: Findings, spec: JobSpec, role: RoleSpec, path: Path) -> None:
     if not role.data:
         findings.warn((*path, "feed"), "has no effect: the role reads no data")
-    if len(role.data) > 1:
+    if len(role.data) > 1 and role.feed == "stdin":
         findings.add(
             (*path, "data"),
             found=f"{len(role.data)} streams",
             allowed="one stream, since there is one standard input",
+            hint="feed: fifo has a FIFO for each stream",
         )
     for reading in role.data:
         stream = spec.data.get(reading.stream)

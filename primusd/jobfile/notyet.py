@@ -52,12 +52,6 @@ TABLE: tuple[NotYet, ...] = (
         _one_of("kubernetes", "yarn"),
     ),
     NotYet(
-        "roles.*.feed",
-        "fifo",
-        "this build feeds trainers by sdk or stdin only",
-        _one_of("fifo"),
-    ),
-    NotYet(
         "roles.*.framing",
         "lines0, len32, arrow-stream",
         "this build frames stdin as lines or raw only",

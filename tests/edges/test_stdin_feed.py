@@ -331,12 +331,12 @@ def test_waiting_in_a_read_of_the_pipe_is_seen_also_below_a_shell(tmp_path: Path
     inode = os.fstat(read_end).st_ino
     other_end, _ = os.pipe()
     with subprocess.Popen(["sh", "-c", "cat; exit 0"], stdin=read_end) as process:
-        anyio.run(until, lambda: is_waiting_for_input(process.pid, inode))
+        anyio.run(until, lambda: is_waiting_for_input(process.pid, f"pipe:[{inode}]"))
 
-        assert not is_waiting_for_input(process.pid, os.fstat(other_end).st_ino)
+        assert not is_waiting_for_input(process.pid, f"pipe:[{os.fstat(other_end).st_ino}]")
         os.close(write_end)
         process.wait(10)
-        assert not is_waiting_for_input(process.pid, inode)
+        assert not is_waiting_for_input(process.pid, f"pipe:[{inode}]")
     os.close(read_end)
 
 

@@ -266,3 +266,28 @@ def test_C53_trainers_killed_at_random_read_every_row(shared: Any) -> None:
     assert found["done"] == found["listed"] == 2000
     assert len(seen) - 2000 <= found["repeatedMax"]
     assert sum(shared.attempts(name).values()) > 4
+
+
+def test_a_program_without_the_sdk_reads_two_streams_through_fifos(shared: Any) -> None:
+    for stream in ("clicks", "views"):
+        lines = "".join(f"{stream} {number}\n" for number in range(500))
+        (shared.folder / f"{stream}.txt").write_text(lines)
+    shared.submit(
+        f"""
+apiVersion: primus/v1
+name: fifos
+data:
+  clicks: {{sources: [{{files: {shared.folder}/clicks.txt}}]}}
+  views: {{sources: [{{files: {shared.folder}/views.txt}}], epochs: 2}}
+roles:
+  worker:
+    feed: fifo
+    data: [clicks, views]
+    command: 'cd "${{PRIMUS_FEED#fifo:}}"; wc -l < views; tail -n 1 clicks'
+"""
+    )
+
+    assert shared.ended("fifos")["phase"] == "Succeeded"
+    said = [line.split(maxsplit=1)[1] for line in shared.ctl("logs", "fifos").stdout.splitlines()]
+    assert said == ["1000", "clicks 499"]
+    shared.ctl("data", "fifos", "verify")
