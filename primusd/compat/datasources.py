@@ -32,7 +32,7 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     draft.put((*path, "leftover"), leftover, manager.at("gracefulShutdown"))
     _framing(manager, framings, draft)
     _stop_policy(files)
-    _work_preserve(manager)
+    _work_preserve(manager, path, draft)
     files.report_rest()
     manager.report_rest()
 
@@ -111,13 +111,14 @@ def _stop_policy(files: Fields) -> None:
         files.report.refuse(files.at("sampleRate"), "this build does not sample rows yet")
 
 
-def _work_preserve(manager: Fields) -> None:
+def _work_preserve(manager: Fields, path: Path, draft: Draft) -> None:
+    """Keep positions from one job to the next where the original does.
+
+    It takes a file that was changed meanwhile as it is, from where it was.
+    """
     preserve = manager.message("workPreserve")
     store = preserve.message("hdfsConfig")
-    if store.text("stagingDir"):
-        store.report.refuse(
-            store.at("stagingDir"),
-            "this build does not keep positions from one job to the next yet",
-        )
+    if staging := store.text("stagingDir"):
+        draft.put((*path, "staging"), staging, store.at("stagingDir"))
     store.report_rest()
     preserve.report_rest()

@@ -23,6 +23,7 @@ from primusd.datafeed.model import (
 )
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.ranges import overlap, union
+from primusd.datafeed.tracks import is_passed, tracks_of
 
 
 def matching(
@@ -150,4 +151,5 @@ def _done(
         return state.done
     size = size_of(stream, number)
     first = stream.units[number].first
-    return (Range(first, size),) if number < epoch.next_unit and size > first else ()
+    was_passed = is_passed(tracks_of(stream), epoch, number)
+    return (Range(first, size),) if was_passed and size > first else ()

@@ -7,7 +7,8 @@ from itertools import chain
 from msgspec.structs import replace
 
 from primusd.datafeed import lanes, splitting, tasks
-from primusd.datafeed.draft import EpochDraft, StreamDraft
+from primusd.datafeed.draft import StreamDraft
+from primusd.datafeed.epoch_draft import EpochDraft
 from primusd.datafeed.events import Grant, Granted, Trim, TrimAsked
 from primusd.datafeed.lanes import first_range
 from primusd.datafeed.model import (

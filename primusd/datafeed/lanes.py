@@ -9,7 +9,8 @@ where they are, and the rest is the newcomer's.
 from collections.abc import Iterator
 
 from primusd.datafeed import tasks
-from primusd.datafeed.draft import EpochDraft, StreamDraft
+from primusd.datafeed.draft import StreamDraft
+from primusd.datafeed.epoch_draft import EpochDraft
 from primusd.datafeed.events import Grant, Trim, TrimAsked
 from primusd.datafeed.model import Range, ReaderState, Stream, UnitState, reader_of
 from primusd.datafeed.shards import values

@@ -22,6 +22,7 @@ from primusd.job.counts import (
     rules_of,
 )
 from primusd.job.frameworks.members import SYNCHRONOUS
+from primusd.job.groups import group_unit
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
@@ -67,6 +68,8 @@ def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
         return ev.JobRestarted(None, at_ms, Budget.NONE)
     if job.groups_lost:
         lost = job.groups_lost[0]
+        if group_unit(job.spec, job.spec.roles[lost.role]) == "job":
+            return ev.JobRestarted(lost, at_ms, Budget.NONE)
         return ev.RoleRestarted(lost.role, lost, at_ms, Budget.NONE)
     for role in job.roles.values():
         if not role.counts[Count.RESTARTER]:

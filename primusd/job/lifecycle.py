@@ -179,6 +179,10 @@ def _checkpoint_noted(job: Job, event: ev.CheckpointNoted, at: At) -> Job:
 
 
 def _group_lease_lost(job: Job, event: ev.GroupLeaseLost, at: At) -> Job:
+    """Note a lost group, unless its role began anew since, as after most failures."""
+    attempt, role = find_attempt(job, event.attempt), job.roles[event.attempt.role]
+    if attempt is not None and attempt.generation < role.generation:
+        return job
     return replace(job, groups_lost=(*job.groups_lost, event.attempt))
 
 

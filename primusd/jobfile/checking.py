@@ -20,6 +20,7 @@ from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
 from primusd.jobfile.placements import check_placements
+from primusd.jobfile.promises import check_groups, with_groups
 from primusd.jobfile.queueing import read_queueing
 from primusd.jobfile.roles import ROLE_DEEPER, ROLE_FIELDS, read_budgets, read_role
 from primusd.jobfile.schedules import DEEPER as SCHEDULE_DEEPER
@@ -132,7 +133,7 @@ def read_job(findings: Findings, root: object, context: ParseContext) -> JobSpec
         hang=read_hang(section),
         reruns=section.count("reruns", 0, high=RERUNS_MAX),
     )
-    spec = with_restart_units(spec, root)
+    spec = with_groups(with_restart_units(spec, root))
     _check_job(findings, spec)
     return spec
 
@@ -318,6 +319,7 @@ def _check_job(findings: Findings, spec: JobSpec) -> None:
     for role in spec.roles.values():
         _check_role(findings, spec, role)
     check_framework(findings, spec)
+    check_groups(findings, spec)
     check_placements(findings, spec.roles)
     read = {reading.stream for role in spec.roles.values() for reading in role.data}
     for name in spec.data:

@@ -15,6 +15,7 @@ from primusd.job.frameworks.members import (
     restart_unit,
     variable_names,
 )
+from primusd.job.groups import group_unit, larger_unit
 from primusd.job.spec import JobSpec, RoleSpec, waits_of
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, is_mapping
@@ -23,7 +24,9 @@ _UNITS = ("replica", "role", "job")
 
 
 def with_restart_units(spec: JobSpec, root: object) -> JobSpec:
-    """Return the spec in which each role that names no restart unit has its framework's.
+    """Return the spec in which each role that names no restart unit has the one it needs.
+
+    That is its framework's, or that of the group in which it reads an exactlyOnce stream.
 
     Args:
         spec: As read, with `replica` where the job file is silent.
@@ -32,10 +35,14 @@ def with_restart_units(spec: JobSpec, root: object) -> JobSpec:
     roles = {
         name: role
         if _says_unit(root, name)
-        else replace(role, restart=replace(role.restart, unit=restart_unit(spec, name)))
+        else replace(role, restart=replace(role.restart, unit=_unit(spec, role)))
         for name, role in spec.roles.items()
     }
     return replace(spec, roles=roles)
+
+
+def _unit(spec: JobSpec, role: RoleSpec) -> str:
+    return larger_unit(restart_unit(spec, role.name), group_unit(spec, role))
 
 
 def _says_unit(root: object, name: str) -> bool:

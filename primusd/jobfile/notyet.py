@@ -34,15 +34,6 @@ def _is_remote(value: object) -> bool:
 
 
 TABLE: tuple[NotYet, ...] = (
-    NotYet(
-        "data.*.badFraction", "", "this build counts bad rows (badRows), no fraction yet", _always
-    ),
-    NotYet(
-        "data.*.delivery",
-        "exactlyOnce, atMostOnce",
-        "this build delivers atLeastOnce only",
-        _one_of("exactlyOnce", "atMostOnce"),
-    ),
     NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
     NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
     NotYet(

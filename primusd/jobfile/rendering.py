@@ -21,6 +21,7 @@ from primusd.jobfile.failures import render_failures
 from primusd.jobfile.limits import render_limits
 from primusd.jobfile.ordering import render_order
 from primusd.jobfile.placements import rendered as rendered_placement
+from primusd.jobfile.promises import render_promises
 from primusd.jobfile.queueing import render_queueing
 from primusd.jobfile.topics import render_source
 from primusd.jobfile.yamlwriting import write_yaml
@@ -166,9 +167,7 @@ def _stream(stream: StreamSpec) -> dict[str, object]:
         "epochs": stream.epochs,
         "delivery": stream.delivery,
         **render_order(stream),
-        "leftover": stream.leftover,
-        "onBad": stream.on_bad,
-        "badRows": "any" if stream.bad_rows < 0 else stream.bad_rows,
+        **render_promises(stream),
         "window": format_duration(stream.window_ms),
         **({"outOfRange": stream.out_of_range} if follows_topics(stream) else {}),
     }

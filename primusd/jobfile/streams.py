@@ -8,6 +8,7 @@ from primusd.jobfile.document import Path
 from primusd.jobfile.file_sources import FILE_FIELDS, read_files
 from primusd.jobfile.names import check_label
 from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
+from primusd.jobfile.promises import PROMISE_FIELDS, read_promises
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping
 from primusd.jobfile.topics import (
     TIME_FORM,
@@ -21,14 +22,10 @@ STREAM_FIELDS = (
     "sources",
     "split",
     "epochs",
-    "delivery",
     "until",
-    "leftover",
-    "onBad",
-    "badRows",
-    "badFraction",
     "window",
     "outOfRange",
+    *PROMISE_FIELDS,
     *DECODING_FIELDS,
     *ORDER_FIELDS,
 )
@@ -49,22 +46,16 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
     check_label(findings, path, name, of_key=True)
     section = Section(findings, path, value, STREAM_FIELDS, deeper=("sources.files",))
     sources = _sources(section, base_dir)
-    on_bad = section.choice("onBad", ("fail", "skipRecord", "deadLetter"), "fail")
     decoded = read_decoding(section, sources, base_dir=base_dir)
     stream = replace(
         decoded,
         name=name,
         split=_split(section, decoded),
         epochs=section.count("epochs", 1, low=1, high=1_000_000),
-        delivery=section.choice(
-            "delivery", ("atLeastOnce", "exactlyOnce", "atMostOnce"), "atLeastOnce"
-        ),
-        leftover=section.choice("leftover", ("fail", "allow"), "fail"),
-        on_bad=on_bad,
-        bad_rows=_bad_rows(section, on_bad),
         window_ms=section.duration_ms("window", 10_000, zero=False),
         out_of_range=read_out_of_range(section, sources),
     )
+    stream = read_promises(section, stream, base_dir=base_dir)
     _check_until(section, stream)
     written = section.raw("sources")
     has_weights = is_list(written) and any(is_mapping(one) and "weight" in one for one in written)
@@ -127,21 +118,3 @@ def _split(section: Section, stream: StreamSpec) -> Split:
         name = stream.format
         split.wrong("rows", "bytes, as 64Mi", f"{name} is cut by bytes, at the next record")
     return Split(split.count("rows", 0, low=1), split.byte_count("bytes", 0, zero=False))
-
-
-def _bad_rows(section: Section, on_bad: str) -> int:
-    """Return how many bad rows are forgiven; -1 any number."""
-    if section.raw("badRows") == "any":
-        return -1
-    if not section.has("badRows"):
-        if on_bad == "skipRecord":
-            section.findings.warn(
-                section.at("onBad"),
-                "without badRows the first bad record still fails the stream; say badRows: 100, "
-                "or badRows: any",
-            )
-        return -1 if on_bad == "deadLetter" else 0
-    count = section.count("badRows", 0)
-    if on_bad == "fail" and count:
-        section.findings.warn(section.at("badRows"), "has no effect while onBad is fail")
-    return count

@@ -238,7 +238,7 @@ def test_a_file_that_asks_for_what_has_to_come_is_converted_all_the_same() -> No
         {"kafka": {"bootstrap": ["a:1", "b:2"], "topic": "t", "start": "committed", "group": "g"}}
     ]
     assert any("max.poll.records" in note for note in conversion.notes)
-    assert any(".stagingDir: is left out: " in note for note in conversion.notes)
+    assert data["default"]["staging"] == "/keep"
 
 
 def test_topics_of_an_original_file_are_followed_as_it_says_m103() -> None:
