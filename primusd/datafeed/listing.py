@@ -7,6 +7,7 @@ from primusd.datafeed.events import CarryingFailed, ListingFailed, TopicsFollowe
 from primusd.datafeed.model import Stream, UnitEntry, UnitFound, has_byte_positions
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import is_compressed
+from primusd.job.formats import is_compressed
 from primusd.job.machine import IGNORE_REASONS, Ignore
 from primusd.job.spec import follows_topics
 
@@ -15,6 +16,8 @@ RETRY_MAX_MS = 60_000
 AHEAD_UNITS = 2_000
 """Two pieces of a listing, so that one is there while the next comes."""
 AHEAD_PER_READER = 8
+SLICES_PER_LANE = 4
+"""So that lanes differ little in length."""
 
 
 def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignore:
@@ -39,8 +42,8 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
             f"split.rows cannot be kept: {uncut.unit.location} is cut by bytes; "
             f"write split: {{bytes: 64Mi}}"
         )
-    if other := _other_positions(draft.units, fresh):
-        draft.failure = other
+    if draft.is_listed and stream.spec.order == "strict":
+        _slice(draft)
     for epoch in draft.epochs.values():
         draft.seed(epoch.number, known)
         draft.move_on(epoch)
@@ -121,23 +124,26 @@ def _windows(draft: StreamDraft, fresh: int) -> tuple[int, ...]:
     return (*windows, known + fresh) if fresh else windows
 
 
-def _other_positions(units: tuple[UnitEntry, ...], fresh: tuple[Unit, ...]) -> str:
-    """Return what is wrong where positions of fresh files are not what those of the others are."""
-    first = next((one.unit for one in units if one.unit.kind == "file"), None)
-    if first is None:
-        return ""
-    for unit in fresh:
-        if has_byte_positions(unit) != has_byte_positions(first):
-            return (
-                f"{unit.location} ({_form(unit)}) and {first.location} ({_form(first)}) cannot be "
-                "added up: positions are bytes in one and records in the other; give each a stream"
-            )
-    return ""
-
-
-def _form(unit: Unit) -> str:
-    form, packed = unit.options.get("format", ""), unit.options.get("compression", "")
-    return f"{form}, {packed}" if is_compressed(unit.options) else form or "unknown"
+def _slice(draft: StreamDraft) -> None:
+    """Cut the files of strict order into slices, each a unit, where there are few of them."""
+    if draft.before.carried:
+        draft.failure = "positions of another stream cannot be carried into order: strict"
+    wanted = SLICES_PER_LANE * draft.before.spec.lanes
+    count = -(-wanted // max(1, len(draft.units)))
+    if count <= 1:
+        return
+    entries: list[UnitEntry] = []
+    for entry in draft.units:
+        parts = 1 if is_compressed(entry.unit.options) else count
+        for number in range(parts):
+            options = {**entry.unit.options, "slice": f"{number}/{parts}"}
+            unit = replace(entry.unit, options=options)
+            entries.append(UnitEntry(unit, listed_size(unit)))
+    draft.units = tuple(one for one in entries if one.size)
+    draft.known = sum(entry.size for entry in draft.units if entry.size >= 0)
+    draft.unsized_units = sum(entry.size < 0 for entry in draft.units)
+    if draft.windows:
+        draft.windows = (len(draft.units),)
 
 
 def fail_carrying(stream: Stream, event: CarryingFailed, at_ms: int) -> Stream | Ignore:

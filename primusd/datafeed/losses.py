@@ -26,9 +26,11 @@ TEXT_CHARS_MAX = 500
 HEAD_BYTES_MAX = 64
 LOST = "lost"
 """Kind of a range that its storage let go before it was read."""
-DATA_KINDS = ("data", "changed", "vanished", LOST)
+SCHEMA = "schema"
+"""Kind of a file with other columns than its stream, which the job file leaves out (onSchema)."""
+DATA_KINDS = ("data", "changed", "vanished", LOST, SCHEMA)
 WITHOUT_BOUND = -1
-UNCHARGED_KINDS = ("skipped", "forgotten", LOST)
+UNCHARGED_KINDS = ("skipped", "forgotten", LOST, SCHEMA)
 """Left out, and no fault of the data."""
 MILLION = 1_000_000
 
@@ -111,7 +113,7 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
         return
     draft.put_unit(epoch, unit, state)
     spec = draft.before.spec
-    if dead.kind == LOST and spec.out_of_range == "earliest":
+    if dead.kind == SCHEMA or (dead.kind == LOST and spec.out_of_range == "earliest"):
         return
     draft.bad_count += rows
     draft.bad_positions += weight

@@ -101,7 +101,7 @@ def test_a_file_that_was_cut_off_gives_what_is_whole_and_names_the_rest(
 ) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(data[:-3])
-    unit = opened(path, form, **options)
+    unit = opened(path, form, Settings(format=form, options=options))
 
     rows, fault = read_to_fault(unit)
 
@@ -175,7 +175,7 @@ def test_a_file_of_another_format_is_refused_with_its_first_bytes(
     path.write_bytes(b"<html>not found</html>" * 9)
 
     with pytest.raises(ReadError, match=words) as caught:
-        list(opened(path, form, **options).rows(0, 100, block_bytes=100))
+        list(opened(path, form, Settings(options=options)).rows(0, 100, block_bytes=100))
 
     assert caught.value.kind == "data"
     assert caught.value.head.startswith(b"<html>")

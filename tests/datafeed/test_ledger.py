@@ -368,6 +368,21 @@ def test_an_unreadable_record_fails_the_stream_or_is_left_out_and_counted() -> N
     assert outcomes == [("Failed", 0, 10), ("Done", 90, 10), ("Failed", 0, 10)]
 
 
+def test_a_file_with_other_columns_is_left_out_where_the_job_file_says_so() -> None:
+    driver = Driver(stream_spec())
+    reader = driver.open(0)
+    driver.list_all([rows_unit(name="old.parquet"), rows_unit(name="new.parquet")])
+    reader.beat(1, mapped=(UnitMap(0, (50,), 50),))
+    held = reader.obey()[0]
+
+    reader.beat(1, bad=(BadRange(held, 0, OPEN_END, "schema", "column s is missing"),))
+    reader.beat(1, returned=(held,))
+
+    assert driver.now.phase == "Serving"
+    (dead,) = ledger.tasks(driver.now, "dead")
+    assert (dead.kind, dead.text, driver.now.bad_count) == ("schema", "column s is missing", 0)
+
+
 def test_bad_records_that_touch_are_kept_as_one_range() -> None:
     driver = Driver(stream_spec(on_bad="skipRecord", bad_rows=3))
     reader = driver.open(0)
@@ -388,7 +403,7 @@ def test_a_split_by_rows_of_text_is_refused_not_ignored() -> None:
     driver.list_all([rows_unit(), text_unit(100, "odd.txt")])
 
     assert driver.now.phase == "Failed"
-    assert "odd.txt is text" in driver.now.failure
+    assert "odd.txt is cut by bytes" in driver.now.failure
 
 
 def test_what_cannot_be_counted_is_over_every_budget() -> None:

@@ -140,7 +140,10 @@ def test_types_are_cast_and_what_cannot_be_is_told(tmp_path: Path, first: Path) 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl"])
 def test_a_field_inside_a_column_is_named_by_its_path(tmp_path: Path, form: str) -> None:
-    rows = [{"user": {"id": 7, "home": {"zip": "a"}}, "n": 1}, {"user": None, "n": 2}]
+    rows: list[dict[str, Any]] = [
+        {"user": {"id": 7, "home": {"zip": "a"}}, "n": 1},
+        {"user": None, "n": 2},
+    ]
     path = tmp_path / f"a.{form}"
     table = pa.Table.from_pylist(rows)
     if form == "parquet":

@@ -240,7 +240,7 @@ def test_messages_become_columns_by_their_descriptors(tmp_path: Path, form: str)
     else:
         path.write_bytes(prefixed(data, "varint"))
 
-    unit = opened(path, form, **options)
+    unit = opened(path, form, Settings(format=form, options=options))
     found = values_of(list(unit.rows(0, unit.end, block_bytes=10)))
 
     assert found[1] == {

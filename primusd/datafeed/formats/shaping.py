@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from primusd.datafeed.formats.base import Direct, Measured, PipeBlock, ReadError, RowBlock, RowFile
-from primusd.datafeed.formats.encoding import FRAMINGS, is_of_values, pieces_of
+from primusd.datafeed.formats.encoding import FRAMINGS, pieces_of
 from primusd.datafeed.formats.filtering import Filter
 from primusd.datafeed.formats.schemas import SchemaKeeper
 from primusd.datafeed.formats.settings import Settings
@@ -54,10 +54,7 @@ class Shaped:
                 continue
             if self._filter is not None:
                 block = self._filter.apply(block)  # noqa: PLW2901 the same rows, fewer of them
-            if is_of_values(block.batch.schema):
-                yield block
-            else:
-                yield self._keeper.shaped(block, self._unit.location)
+            yield self._keeper.shaped(block, self._unit.location)
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield bytes for a pipe: as they stand in the file where they can, else encoded."""
