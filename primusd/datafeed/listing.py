@@ -7,7 +7,6 @@ from primusd.datafeed.events import CarryingFailed, ListingFailed, TopicsFollowe
 from primusd.datafeed.model import Stream, UnitEntry, UnitFound, has_byte_positions
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import is_compressed
-from primusd.job.formats import is_compressed
 from primusd.job.machine import IGNORE_REASONS, Ignore
 from primusd.job.spec import follows_topics
 
