@@ -16,6 +16,7 @@ VERBS = {
     "run": ("running", "Run a command as a job, from flags."),
     "validate": ("files", "Check a job file; needs no daemon."),
     "plan": ("files", "Show what a job file comes to, without submitting it."),
+    "preview": ("previewing", "Show the first rows of a job file's data; needs no daemon."),
     "convert": ("files", "Print an original Primus job file as primus/v1."),
     "list": ("reading", "List jobs."),
     "get": ("reading", "Show a job."),
@@ -138,6 +139,10 @@ def _more_commands(module: str) -> Mapping[str, click.Command]:
             from primusd.ctl import nodes
 
             return nodes.COMMANDS
+        case "previewing":
+            from primusd.ctl import previewing
+
+            return previewing.COMMANDS
         case "queueing":
             from primusd.ctl import queueing
 
