@@ -1,15 +1,25 @@
 """Topics of a real Kafka, read by a whole primusd."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from primusd.datafeed.events import TopicsFollowed
+from primusd.datafeed.formats.settings import Settings
+from primusd.datafeed.formats.values import open_partition
+from primusd.datafeed.sources.files import ListingError
+from primusd.datafeed.sources.kafka import KafkaCluster
+from primusd.datafeed.sources.topics import Place, UnusableError, look
+from primusd.job.spec import KafkaSecurity, KafkaSource, Offsets, Source, StreamSpec
+from tests.datafeed.ledger_driver import Driver
 from tests.real.conftest import making
-from tests.services.kafka import Kafka, running_kafka
+from tests.services.kafka import USER, Kafka, running_kafka
 
 TRAINER = """
 import os, primus
@@ -141,3 +151,182 @@ data:
     assert [line.split("line ")[1] for line in said if "line " in line] == [
         str(number) for number in range(32)
     ]
+
+
+JSON_TRAINER = """
+import os, primus
+with open(os.environ["OUT"] + "/" + os.environ["PRIMUS_REPLICA"], "a", buffering=1) as out:
+    for batch in primus.dataset(batch_rows=64):
+        out.write("".join(f"{user}\\n" for user in batch["user"]))
+"""
+
+
+def test_what_retention_removed_is_counted_and_values_come_as_columns(
+    kafka: Kafka, shared: Any
+) -> None:
+    topic = kafka.make_topic("orders")
+    kafka.produce(topic, [b'{"user": %d, "item":\n"x"}' % number for number in range(100)])
+    kafka.delete_records(topic, 40)
+    (shared.folder / "orders").mkdir()
+    (shared.folder / "orders.py").write_text(JSON_TRAINER)
+
+    shared.submit(f"""
+apiVersion: primus/v1
+name: orders
+roles:
+  worker:
+    command: [{sys.executable}, {shared.folder}/orders.py]
+    env: {{OUT: "{shared.folder}/orders"}}
+    data: rows
+data:
+  rows:
+    sources: [{{kafka: {{bootstrap: ["{kafka.bootstrap}"], topic: orders, start: {{offset: 10}}}}}}]
+    format: jsonl
+    columns: [user]
+    until: end
+    outOfRange: earliest
+""")
+
+    status = shared.ended("orders")
+    assert status["phase"] == "Succeeded", status
+    assert "30 offsets of stream rows were left out" in status["verdict"]["message"]
+    users = (shared.folder / "orders" / "worker-0").read_text().split()
+    assert users == [str(number) for number in range(40, 100)]
+    (dead,) = shared.document("data", "orders", "tasks", "--phase", "dead")["items"]
+    assert (dead["fault"], dead["lo"], dead["hi"]) == ("lost", 10, 40)
+
+
+def drain(source: KafkaSource, **fields: object) -> tuple[list[tuple[int, int, bytes]], Driver]:
+    """Look at a topic once, read all there is up to its end; return the records, and the ledger."""
+    driver = Driver(StreamSpec("clicks", (Source(kafka=source),), **fields))  # type: ignore[arg-type]  # fields of a Struct
+
+    async def looked() -> TopicsFollowed | None:
+        cluster = KafkaCluster(source)
+        try:
+            return await look(driver.now, {0: cluster}, now_ms=driver.at_ms)
+        finally:
+            await cluster.close()
+
+    event = anyio.run(looked)
+    assert event is not None
+    driver.propose(event)
+    reader = driver.open(0)
+    found: list[tuple[int, int, bytes]] = []
+    while True:
+        reader.beat(1)
+        if not reader.held:
+            return found, driver
+        ((token, held),) = reader.held.items()
+        unit = open_partition(driver.now.units[held.unit].unit, Settings())
+        for block in unit.rows(held.lo, held.hi, block_bytes=1 << 20):
+            rows = block.batch.to_pydict()
+            found += zip(rows["partition"], rows["offset"], rows["value"], strict=True)
+        reader.take(held.hi - held.lo, token)
+
+
+def source_of(bootstrap: str, topic: str, **fields: Any) -> KafkaSource:
+    return KafkaSource((bootstrap,), (topic,), until=Offsets("end"), **fields)
+
+
+def test_holes_of_transactions_and_of_compaction_are_passed(kafka: Kafka) -> None:
+    topic = kafka.make_topic("transactions")
+    kafka.transact(topic, [b"a", b"b"])
+    kafka.transact(topic, [b"given up"] * 3, aborts=True)
+    kafka.transact(topic, [b"c"])
+    kafka.transact(topic, [b"given up"], aborts=True)
+    compact = kafka.make_topic(
+        "compact",
+        cleanup_policy="compact",
+        segment_ms=100,
+        min_cleanable_dirty_ratio=0.01,
+        min_compaction_lag_ms=0,
+    )
+    count = 0
+
+    def is_compacted() -> bool:
+        # A segment is closed, and may be compacted, when a later record opens the next.
+        nonlocal count
+        kafka.produce(compact, values(count, 10), keys=[b"%d" % (at % 5) for at in range(10)])
+        count += 10
+        return len(drain(source_of(kafka.bootstrap, compact))[0]) < count
+
+    def end_is_stable() -> bool:
+        found, driver = drain(source_of(kafka.bootstrap, topic))
+        return driver.now.phase == "Done" and [one[1] for one in found] == [0, 1, 7]
+
+    kafka.broker.until("the marks of all transactions", end_is_stable)
+    kafka.broker.until("compaction", is_compacted)
+    committed, driver = drain(source_of(kafka.bootstrap, topic))
+    all_of_it, _ = drain(source_of(kafka.bootstrap, topic, isolation="uncommitted"))
+    kept, compacted = drain(source_of(kafka.bootstrap, compact))
+
+    assert [value for _, _, value in committed] == [b"a", b"b", b"c"]
+    assert len(all_of_it) == 7
+    assert driver.now.consumed == driver.now.known == 11
+    assert compacted.now.phase == "Done"
+    assert compacted.now.consumed == count
+    assert {int(value) % 5 for _, _, value in kept} == set(range(5))
+
+
+def test_a_user_is_let_in_by_scram_and_by_password_and_tls_is_checked(kafka: Kafka) -> None:
+    topic = kafka.make_topic("secured")
+    now_ms = int(time.time() * 1000)
+    kafka.produce(topic, [b"old", b"new"], at_ms=[now_ms - 60_000, now_ms], headers=[("a", b"1")])
+    user: dict[str, str] = {"username": USER, "password_file": str(kafka.password_file)}
+    scram = KafkaSecurity("SASL_PLAINTEXT", "SCRAM-SHA-512", **user)
+    tls = KafkaSecurity("SASL_SSL", "PLAIN", ca_file=str(kafka.ca_file), **user)
+    unknown = KafkaSecurity("SASL_SSL", "PLAIN", **user)
+    wrong = KafkaSecurity("SASL_SSL", "PLAIN", "bob", user["password_file"], str(kafka.ca_file))
+    start = Offsets("time", now_ms - 1_000)
+
+    by_scram, _ = drain(source_of(kafka.sasl_bootstrap, topic, security=scram, start=start))
+    by_tls, _ = drain(source_of(kafka.tls_bootstrap, topic, security=tls))
+    with pytest.raises(UnusableError, match="certificate"):
+        drain(source_of(kafka.tls_bootstrap, topic, security=unknown))
+    with pytest.raises(UnusableError, match=r"Authentication failed"):
+        drain(source_of(kafka.tls_bootstrap, topic, security=wrong))
+    with pytest.raises(UnusableError, match="has no topic nowhere"):
+        drain(source_of(kafka.bootstrap, "nowhere"))
+    with pytest.raises(ListingError, match=r"is security.protocol the one of this port"):
+        drain(source_of(kafka.tls_bootstrap, topic))
+
+    assert [value for _, _, value in by_scram] == [b"new"]
+    assert [value for _, _, value in by_tls] == [b"old", b"new"]
+
+
+def test_a_start_at_what_a_group_committed_and_all_columns_of_a_record(kafka: Kafka) -> None:
+    topic = kafka.make_topic("grouped")
+    kafka.produce(topic, values(0, 4), keys=[None, b"k", None, None], headers=[("trace", b"\x00")])
+
+    async def committed() -> None:
+        cluster = KafkaCluster(source_of(kafka.bootstrap, topic, group="g"))
+        await cluster.commit({Place(topic, 0): 3})
+        await cluster.close()
+
+    anyio.run(committed)
+    found, driver = drain(source_of(kafka.bootstrap, topic, group="g", start=Offsets("committed")))
+    settings = Settings(columns=("topic", "key", "headers", "timestamp"))
+    unit = open_partition(driver.now.units[0].unit, settings)
+    (block,) = unit.rows(1, 2, block_bytes=1)
+    (row,) = block.batch.to_pylist()
+
+    assert [at for _, at, _ in found] == [3]
+    assert row["topic"] == "grouped"
+    assert row["key"] == b"k"
+    assert row["headers"] == [{"key": "trace", "value": b"\x00"}]
+    assert abs(row["timestamp"].timestamp() - time.time()) < 3600
+    assert b"".join(one.data for one in unit.pieces(0, 3, framing="len32")) == (
+        b"\x01\0\0\x000\x01\0\0\x001\x01\0\0\x002"
+    )
+
+
+def test_records_that_producers_compressed_are_read(kafka: Kafka) -> None:
+    topic = kafka.make_topic("packed")
+    for kind in ("gzip", "snappy", "lz4", "zstd"):
+        kafka.produce(topic, [kind.encode()] * 3, compression=kind)
+
+    found, _ = drain(source_of(kafka.bootstrap, topic))
+
+    assert [value for _, _, value in found] == [b"gzip"] * 3 + [b"snappy"] * 3 + [b"lz4"] * 3 + [
+        b"zstd"
+    ] * 3

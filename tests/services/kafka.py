@@ -159,6 +159,7 @@ class Kafka:
         keys: Sequence[bytes | None] | None = None,
         at_ms: Sequence[int] | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
+        compression: str | None = None,
     ) -> None:
         """Append records to a partition."""
         told: list[dict[str, object]] = [
@@ -170,12 +171,18 @@ class Kafka:
             }
             for place, value in enumerate(values)
         ]
-        run(self._produce(topic, partition, told))
+        run(self._produce(topic, partition, told, compression))
 
     async def _produce(
-        self, topic: str, partition: int, records: Sequence[dict[str, object]]
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[dict[str, object]],
+        compression: str | None,
     ) -> None:
-        async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5) as producer:
+        async with AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap, linger_ms=5, compression_type=compression
+        ) as producer:
             sent = [await producer.send(topic, partition=partition, **one) for one in records]
             await asyncio.gather(*sent)
 
