@@ -80,8 +80,9 @@ class Run:
 
     @property
     def ends(self) -> "np.ndarray":
-        """The offset after each record."""
-        return np.fromiter((one.offset + 1 for one in self.records), np.int64, len(self.records))
+        """Where the next record is, for each: a hole goes with the record before it."""
+        offsets = (one.offset for one in self.records[1:])
+        return np.fromiter((*offsets, self.hi)[: len(self.records)], np.int64)
 
 
 Decode = Callable[[Sequence[bytes | None]], pa.RecordBatch]
