@@ -112,8 +112,7 @@ class Life:
     def facts(self) -> Facts:
         """Return what reports say beyond the machine's state, answers left out."""
         left_ms = max(1, self._preempted_at_ms - self.now_ms()) if self._preempted_at_ms else 0
-        feed = self.feed
-        if feed is None:
+        if (feed := self.feed) is None:
             return Facts(usage=self.usage, preemption_ms=left_ms, hang=self.hang)
         return Facts(
             progress=feed.progress,

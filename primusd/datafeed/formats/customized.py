@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from primusd.datafeed.formats import class_worker
 from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.datafeed.formats.class_wire import (
     LENGTH_BYTES,
@@ -30,7 +31,6 @@ from primusd.datafeed.protocol import Unit
 
 SILENT_S = 600.0
 """A class that gives nothing for so long is ended: its reader would wait for ever."""
-MODULE = "primusd.datafeed.formats.class_worker"
 ROOT = str(Path(__file__).parents[3])
 
 
@@ -42,7 +42,7 @@ class Worker:
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))
         # -P: nothing in the user's folder takes the place of a module of ours.
         self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
-            [sys.executable, "-P", "-m", MODULE],
+            [sys.executable, "-P", "-m", class_worker.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=place.folder if place.folder and Path(place.folder).is_dir() else None,
