@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from primusd.datafeed import asking, marking, savepoints, splitting, tasks
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
-from primusd.datafeed.lanes import inherit_lanes
+from primusd.datafeed.lanes import end_lanes, inherit_lanes
 from primusd.datafeed.losses import count_bad, forget, give_up, strike
 from primusd.datafeed.model import (
     OPEN_END,
@@ -91,6 +91,7 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
         if lease.token == blamed and lease.position == lease.lo and not _is_at_most_once(draft):
             strike(draft, lease)
     draft.drop_reader(event.attempt)
+    end_lanes(draft, event.attempt, has_completed=event.has_completed)
     before = reader_of(stream, event.attempt)
     if before is not None and not event.has_completed and _loses_group(stream, before):
         _lose_group(draft, f"{event.attempt.label} ended")

@@ -17,6 +17,9 @@ from primusd.datafeed.shards import values
 from primusd.datafeed.tracks import Tracks, tracks_of
 from primusd.job.ids import AttemptId
 
+KEPT_MS = 60_000
+"""For so long the lanes of a reader that ended wait for its replica to come back."""
+
 
 def lane_grants(draft: StreamDraft, most: int) -> Iterator[Grant]:
     """Yield what goes to the readers that want some; the caller makes each true before the next."""
@@ -39,12 +42,16 @@ def _own_lanes(draft: StreamDraft, epoch: EpochDraft, attempt: AttemptId) -> lis
     found = [lane for lane in range(count) if owners[lane] == attempt]
     reader = draft.reader(attempt)
     is_idle = reader is not None and not reader.leases and not left & set(found)
-    most = -(-count // max(1, draft.reader_count))
-    if is_idle:
+    absent = {one for one in owners if one is not None and draft.reader(one) is None}
+    is_kept = draft.before.lanes_free_ms > 0
+    sharers = draft.reader_count + (len(absent) if is_kept else 0)
+    most = -(-count // max(1, sharers))
+    if is_idle and len(set(owners) - {None}) >= sharers:
+        # Nobody waits for a share any more, and this one has none left.
         most = max(most, len(found) + 1)
-    for lane in sorted(left):
+    for lane in sorted(left - set(found)):
         owner = owners[lane]
-        if len(found) < most and (owner is None or (is_idle and draft.reader(owner) is None)):
+        if len(found) < most and (owner is None or (is_idle and owner in absent and not is_kept)):
             found.append(lane)
     return found
 
@@ -121,6 +128,17 @@ def take_lane(draft: StreamDraft, grant: Grant) -> None:
     if owners[lane] != grant.attempt:
         owners[lane] = grant.attempt
         draft.lane_owners = tuple(owners)
+
+
+def end_lanes(draft: StreamDraft, attempt: AttemptId, *, has_completed: bool) -> None:
+    """Keep the lanes of a reader that ended for its next attempt, for a while."""
+    if attempt not in draft.lane_owners:
+        return
+    if has_completed:
+        owners = (None if owner == attempt else owner for owner in draft.lane_owners)
+        draft.lane_owners = tuple(owners)
+    else:
+        draft.changes["lanes_free_ms"] = draft.at_ms + KEPT_MS
 
 
 def inherit_lanes(draft: StreamDraft, attempt: AttemptId) -> None:

@@ -256,7 +256,13 @@ def deadline_ms(state: Stream) -> int:
     marks = [one.began_ms + marking.MARKING_MS for one in state.markings]
     if state.phase not in LIVE_PHASES or state.is_paused:
         return min(marks, default=0) if state.phase == "Done" else 0
-    times = (state.next_listing_ms, state.next_trim_ms, state.next_savepoint_ms, *marks)
+    times = (
+        state.next_listing_ms,
+        state.next_trim_ms,
+        state.next_savepoint_ms,
+        state.lanes_free_ms,
+        *marks,
+    )
     return min((one for one in times if one), default=0)
 
 
@@ -423,6 +429,8 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
         after = replace(after, next_savepoint_ms=at_ms + state.spec.savepoint_every_ms)
     if state.next_listing_ms and at_ms >= state.next_listing_ms:
         after = replace(after, next_listing_ms=0)
+    if state.lanes_free_ms and at_ms >= state.lanes_free_ms:
+        after = replace(after, lanes_free_ms=0)
     if state.next_trim_ms and at_ms >= state.next_trim_ms:
         backoff_ms = min(2 * state.trim_backoff_ms, TRIM_EVERY_MAX_MS)
         after = replace(

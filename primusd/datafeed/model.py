@@ -326,6 +326,8 @@ class Stream(Struct, frozen=True, array_like=True):
     """Of strict order: who reads each lane; None nobody yet, or it was given up for another."""
     left_out_before: int = 0
     """Rows that the sample left out in finished epochs."""
+    lanes_free_ms: int = 0
+    """Journal time from which others may take the lanes of a reader that ended; 0 at once."""
     markings: tuple[Marking, ...] = ()
     """By step."""
     marked_to: int = -1

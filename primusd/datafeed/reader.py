@@ -28,6 +28,8 @@ PIECES_AHEAD_MAX = 4
 TRANSIENT_FOR_S = 600.0
 RETRY_MIN_S = 0.1
 RETRY_MAX_S = 5.0
+ANOTHER = -1
+"""A lease that is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class StreamReader:
         place: Place = HERE,
     ) -> None:
         self.plan = plan
-        self.is_piped = plan.delivery == "stdin"
+        self.is_piped = plan.delivery in ("stdin", "fifo")
         self.state = ReaderState(
             plan.stream,
             memory_bytes=plan.memory_bytes or MEMORY_BYTES,
@@ -106,6 +108,7 @@ class StreamReader:
     def next_block(self) -> tuple[int, Block] | None:
         """Return the next block that may be handed over now, with the token of its lease."""
         now = self._clock()
+        self.turns.lane_count = self.state.lanes
         while (waiting := self.turns.head(self._expected(), now)) is not None:
             may = self.state.may_deliver(waiting.token, now)
             if may is False:
@@ -131,10 +134,15 @@ class StreamReader:
 
     def _expected(self) -> set[int]:
         """Return the sources or lanes from which more will come soon."""
-        if self._drawing.mixing == "inOrder":
-            return set()
         unread = self.state.unread()
-        return {one.lease.track for one in unread} | set(self.state.tracks)
+        if self._drawing.mixing == "inOrder":
+            if self._drawing.shuffle is None:
+                return set()
+            coming = {one.lease.token for one in unread if self._may_begin(one)}
+            return coming if self.state.has_no_more else coming | {ANOTHER}
+        epoch = min((one.lease.epoch for one in unread), default=0)
+        soon = {one.lease.track for one in unread if one.lease.epoch == epoch}
+        return soon | set(self.state.tracks)
 
     def put_back(self, token: int, block: RowBlock) -> None:
         """Put what is left of the block that was just taken in front of the others."""
@@ -208,7 +216,7 @@ class StreamReader:
     def _need(self, holding: Holding) -> tuple[int, int, int]:
         """Return what puts the lease whose queue has least before the others."""
         lease = holding.lease
-        rows = self.turns.waiting_rows(self.turns.queue_of(lease.token, lease.track))
+        rows = self.turns.waiting_rows(self.turns.queue_of(lease))
         weights = self._drawing.weights
         weight = weights[lease.track] if lease.track < len(weights) else 1
         return rows // weight, lease.token not in self._going, lease.token
@@ -231,6 +239,8 @@ class StreamReader:
                 if holding.read > before or failing_since is None:
                     failing_since, delay_s = now, RETRY_MIN_S
                 if error.kind == "transient" and now - failing_since < TRANSIENT_FOR_S:
+                    with self._changed:
+                        self.state.note_trouble(error.message)
                     self._wait(delay_s)
                     delay_s = min(delay_s * 2, RETRY_MAX_S)
                 else:
@@ -331,7 +341,8 @@ class StreamReader:
         if shuffle is None or self._drawing.mixing != "inOrder":
             return
         self._blocks_per_lease = count
-        self.state.leases_min = 1 + -(-shuffle.blocks // self._blocks_per_lease)
+        self.turns.leases_mixed = -(-shuffle.blocks // count)
+        self.state.leases_min = 1 + self.turns.leases_mixed
 
     def _push(self, holding: Holding, block: Block) -> bool:
         """Put a block behind the others; return whether more of the lease is wanted."""
@@ -341,7 +352,7 @@ class StreamReader:
             if self.is_piped and block.hi > holding.hi:
                 # It was cut short since; read again up to there.
                 return False
-            self.turns.add(holding.lease.token, holding.lease.track, block)
+            self.turns.add(holding.lease, block)
             self.state.was_read(holding.lease.token, block.hi)
             self._changed.notify_all()
             return not holding.is_read
@@ -366,7 +377,7 @@ class StreamReader:
     # Waiting.
 
     def _has_room(self, holding: Holding, byte_count: int) -> bool:
-        queue = self.turns.queue_of(holding.lease.token, holding.lease.track)
+        queue = self.turns.queue_of(holding.lease)
         if not self.turns.has(queue):
             # Whoever waits for this one takes nothing of the others meanwhile.
             return True

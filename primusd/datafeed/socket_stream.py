@@ -50,6 +50,7 @@ class SocketStream:
         self._writer: FrameWriter | None = None
         self._carry_rows = 0
         self._epoch = -1
+        self._lanes = 0
         self._dry_since: float | None = None
         self._has_ended = False
         reader.choose(columns)
@@ -77,7 +78,7 @@ class SocketStream:
     def next_part(self) -> tuple[Holding, RowBlock, int] | None:
         """Return the rows of the next frame, counted as delivered, and its receipt."""
         state, now = self._reader.state, self._desk.clock()
-        if state.lanes and self._batch_rows % state.lanes:
+        if self._is_uneven():
             return None
         while self.credits > 0 and (found := self._reader.next_block()) is not None:
             token, block = found
@@ -132,7 +133,7 @@ class SocketStream:
         or they are never used, never acknowledged, and the stream never ends.
         """
         state = self._reader.state
-        if state.lanes and self._batch_rows % state.lanes and not self._has_ended:
+        if self._is_uneven() and not self._has_ended:
             self._has_ended = True
             return self._uneven(state.lanes)
         if self._reader.turns.ends_batch:
@@ -148,7 +149,7 @@ class SocketStream:
         if state.state == "end":
             self._has_ended = True
             return {"op": "end", "stream": self.name}
-        if not self._carry_rows:
+        if not self._carry_rows or (state.lanes and state.tracks):
             return None
         now = self._desk.clock()
         if self._dry_since is None:
@@ -158,6 +159,11 @@ class SocketStream:
         self._carry_rows = 0
         self._dry_since = None
         return {"op": "idle", "stream": self.name}
+
+    def _is_uneven(self) -> bool:
+        """Return whether the lanes that the reader began with do not divide a batch."""
+        self._lanes = self._lanes or self._reader.state.lanes
+        return self._lanes > 0 and self._batch_rows % self._lanes > 0
 
     def _uneven(self, lanes: int) -> dict[str, object]:
         return {

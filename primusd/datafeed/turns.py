@@ -17,11 +17,12 @@ from msgspec import Struct
 
 from primusd.datafeed.drawing import Drawing
 from primusd.datafeed.keyed import mixed
+from primusd.datafeed.protocol import Lease
 
 PATIENCE_S = 1.0
 """A source that has nothing for so long is passed over."""
 STRIDE = 1 << 32
-DRAW_ROWS_MIN = 16
+DRAW_ROWS_MIN = 4
 
 
 class Sized(Protocol):
@@ -45,6 +46,7 @@ class Waiting(Struct, Generic[B]):
     """A block of a lease."""
 
     token: int
+    epoch: int
     queue: int
     block: B
     byte_count: int
@@ -55,6 +57,7 @@ class Turns(Generic[B]):
 
     Attributes:
         batch_rows: Rows that a trainer takes at once; 0 not known, or a pipe.
+        leases_mixed: Leases to have blocks of before shuffled rows are drawn.
         lane_count: Lanes of this reader, those at their end too.
         ends_batch: A round of the lanes was short: what the trainer has must do for a batch.
         is_patient: A source has nothing, and is waited for.
@@ -71,7 +74,9 @@ class Turns(Generic[B]):
         self._waits_since: float | None = None
         self._round: deque[tuple[int, int]] = deque()
         self._is_short = False
+        self._epoch = -1
         self.batch_rows = 0
+        self.leases_mixed = 1
         self.lane_count = 0
         self.ends_batch = False
         self.byte_count = 0
@@ -84,11 +89,11 @@ class Turns(Generic[B]):
         """Whether a source that has nothing is waited for."""
         return self._waits_since is not None
 
-    def queue_of(self, token: int, track: int) -> int:
+    def queue_of(self, lease: Lease) -> int:
         """Return the queue of a lease."""
         if self._by_lease:
-            return token
-        return track if self._mixing != "inOrder" else 0
+            return lease.token
+        return lease.track if self._mixing != "inOrder" else 0
 
     def waiting_rows(self, queue: int) -> int:
         """Return how many rows a queue has."""
@@ -98,10 +103,10 @@ class Turns(Generic[B]):
         """Return whether a queue has a block."""
         return bool(self._queues.get(queue))
 
-    def add(self, token: int, track: int, block: B) -> None:
+    def add(self, lease: Lease, block: B) -> None:
         """Put a block behind the others of its queue."""
-        queue = self.queue_of(token, track)
-        waiting = Waiting(token, queue, block, block.byte_count)
+        queue = self.queue_of(lease)
+        waiting = Waiting(lease.token, lease.epoch, queue, block, block.byte_count)
         self._queues.setdefault(queue, deque()).append(waiting)
         self.byte_count += waiting.byte_count
 
@@ -112,7 +117,7 @@ class Turns(Generic[B]):
 
     def put_in_front(self, taken: Waiting[B], block: B) -> None:
         """Put what its turn does not cover of a block in front of its queue."""
-        waiting = Waiting(taken.token, taken.queue, block, block.byte_count)
+        waiting = Waiting(taken.token, taken.epoch, taken.queue, block, block.byte_count)
         self._queues.setdefault(taken.queue, deque()).appendleft(waiting)
         self.byte_count += waiting.byte_count
 
@@ -131,9 +136,14 @@ class Turns(Generic[B]):
             expected: Queues to which more will come soon.
             now: Seconds.
         """
-        ready = [queue for queue, blocks in self._queues.items() if blocks]
-        if not ready or self.ends_batch:
+        if not self._queues or self.ends_batch:
             return None
+        # A batch is of one epoch: the older one first.
+        epoch = min(blocks[0].epoch for blocks in self._queues.values())
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._round.clear()
+        ready = [queue for queue, blocks in self._queues.items() if blocks[0].epoch == epoch]
         queue = self._next_queue(ready, expected, now)
         return None if queue is None else self._queues[queue][0]
 
@@ -162,7 +172,7 @@ class Turns(Generic[B]):
     def _next_queue(self, ready: list[int], expected: Collection[int], now: float) -> int | None:
         match self._mixing:
             case "inOrder":
-                return self._drawn(sorted(ready)) if self._by_lease else ready[0]
+                return self._next_lease(ready, expected, now) if self._by_lease else ready[0]
             case "lanes":
                 return self._next_lane(ready, expected)
             case "priority":
@@ -174,9 +184,7 @@ class Turns(Generic[B]):
         if first in ready:
             self._waits_since = None
             return first
-        if self._waits_since is None:
-            self._waits_since = now
-        if now - self._waits_since < PATIENCE_S:
+        if self._is_waited_for(now):
             return None
         chosen = min(ready, key=order.__getitem__)
         if self._mixing != "priority":
@@ -184,9 +192,20 @@ class Turns(Generic[B]):
             self._passes[first] = self._passes[chosen]
         return chosen
 
-    def _drawn(self, ready: list[int]) -> int:
+    def _next_lease(self, ready: list[int], expected: Collection[int], now: float) -> int | None:
+        is_short = len(ready) < self.leases_mixed and not set(expected) <= set(ready)
+        if is_short and self._is_waited_for(now):
+            return None
+        if not is_short:
+            self._waits_since = None
         self._draws += 1
-        return ready[mixed(self._seed, 0, self._draws) % len(ready)]
+        return sorted(ready)[mixed(self._seed, 0, self._draws) % len(ready)]
+
+    def _is_waited_for(self, now: float) -> bool:
+        """Return whether what is missing may still come soon enough."""
+        if self._waits_since is None:
+            self._waits_since = now
+        return now - self._waits_since < PATIENCE_S
 
     def _join(self, candidates: Collection[int]) -> None:
         """Let queues that were not there before begin where the others are."""

@@ -1,7 +1,7 @@
 """Units as their streams ask for them: shuffled, sampled, in slices; positions stay exact."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def opened(unit: Unit, drawing: Drawing, epoch: int = 0) -> UnitFile:
 
 
 def values(block: RowBlock) -> list[int]:
-    column = block.batch.column(0).to_pylist()
+    column: list[int | bytes] = block.batch.column(0).to_pylist()
     return [one if isinstance(one, int) else int(one[:6]) for one in column]
 
 
@@ -62,7 +62,7 @@ SHUFFLED = Drawing(Shuffle(seed=7, blocks=3, block_rows=256))
 
 @MAKERS
 def test_a_shuffled_unit_has_each_row_once_in_an_order_of_its_epoch_and_seed(
-    make: "type[parquet]", tmp_path: Path
+    make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
     unit = make(tmp_path)
     orders = [
@@ -82,7 +82,7 @@ def test_a_shuffled_unit_has_each_row_once_in_an_order_of_its_epoch_and_seed(
 
 @MAKERS
 def test_any_cuts_of_a_shuffled_unit_give_the_same_order_as_the_whole(
-    make: "type[parquet]", tmp_path: Path
+    make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
     unit = make(tmp_path)
     whole = opened(unit, SHUFFLED)
@@ -103,7 +103,7 @@ def test_any_cuts_of_a_shuffled_unit_give_the_same_order_as_the_whole(
 
 @MAKERS
 def test_reading_goes_on_at_the_position_after_any_row(
-    make: "type[parquet]", tmp_path: Path
+    make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
     drawing = Drawing(SHUFFLED.shuffle, Sample(300_000, 5))
     file = opened(make(tmp_path), drawing)
@@ -118,7 +118,7 @@ def test_reading_goes_on_at_the_position_after_any_row(
 
 @MAKERS
 def test_a_sample_is_the_same_rows_in_every_epoch_and_what_it_leaves_out_is_counted(
-    make: "type[parquet]", tmp_path: Path
+    make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
     unit = make(tmp_path)
     sample = Sample(100_000, 9)
@@ -143,7 +143,7 @@ def test_a_sample_is_the_same_rows_in_every_epoch_and_what_it_leaves_out_is_coun
 
 
 @MAKERS
-def test_slices_of_a_unit_are_the_unit(make: "type[parquet]", tmp_path: Path) -> None:
+def test_slices_of_a_unit_are_the_unit(make: Callable[[Path], Unit], tmp_path: Path) -> None:
     unit = make(tmp_path)
     found: list[int] = []
     for number in range(5):

@@ -90,6 +90,7 @@ class World:
         self.driver = Driver(stream_spec(epochs=epochs, split=split, **shape))
         self.epochs = epochs
         self.is_text = self.random.random() < 0.5
+        self.listed: list[int] = []
         self.sizes: list[int] = []
         self.units: list[Unit] = []
         self.read: Counter[tuple[int, int, int]] = Counter()
@@ -103,12 +104,20 @@ class World:
         if self.driver.now.is_listed:
             return
         size = self.random.choice((0, 1, 5, 20, 40))
-        unit = text_unit(size) if self.is_text else rows_unit()
+        name = str(len(self.listed))
+        unit = text_unit(size, name) if self.is_text else rows_unit(name=name)
         source = str(self.random.randrange(3))
         unit = replace(unit, options={**unit.options, "source": source})
-        self.sizes.append(size)
-        self.units.append(unit)
-        self.driver.propose(ev.UnitsListed((unit,), len(self.sizes) - 1, is_last))
+        self.listed.append(size)
+        self.driver.propose(ev.UnitsListed((unit,), len(self.listed) - 1, is_last))
+        self.units = [entry.unit for entry in self.driver.now.units]
+        self.sizes = [self._size(unit) for unit in self.units]
+
+    def _size(self, unit: Unit) -> int:
+        """Return the rows of a unit, which is a slice where the order is strict."""
+        size = self.listed[int(unit.location.rpartition("/")[2])]
+        number, count = map(int, unit.options.get("slice", "0/1").split("/"))
+        return size * (number + 1) // count - size * number // count
 
     def open(self, index: int) -> WildReader:
         self.attempts[index] += 1

@@ -1,0 +1,190 @@
+"""The order of rows with real readers, trainers and ledger: strict, shuffled, mixed, sampled."""
+
+import signal
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+
+import anyio
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from primusd.datafeed.protocol import Unit
+from primusd.job.spec import Sample, Shuffle, Source, StreamSpec
+from tests.edges.fed_trainer import fed, units_of
+from tests.edges.ledger_grantor import LedgerGrantor
+
+GLOBAL_ROWS = 64
+FILES, ROWS = 3, 500
+
+PRINT = """
+    import sys, time
+    import primus
+
+    for batch in primus.dataset(batch_rows=int(sys.argv[1])):
+        column = batch["n"] if "n" in batch else batch["line"]
+        print(batch.epoch, *[int(one) for one in column.tolist()], flush=True)
+        time.sleep(float(sys.argv[2]))
+"""
+
+
+def parquet(folder: Path, files: int = FILES, rows: int = ROWS, first: int = 0) -> list[Unit]:
+    folder.mkdir(exist_ok=True)
+    for number in range(files):
+        begin = first + number * rows
+        table = pa.table({"n": list(range(begin, begin + rows))})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=120)
+    return units_of(folder)
+
+
+def batches_of(text: str) -> list[tuple[int, ...]]:
+    return [tuple(map(int, line.split())) for line in text.splitlines()]
+
+
+async def train(
+    grantor: LedgerGrantor, workers: int, batch_rows: int, killed: int = -1
+) -> list[list[tuple[int, ...]]]:
+    """Return the batches of each worker; one may be killed in the middle and begin again."""
+    found: dict[int, str] = {}
+
+    async def life(index: int) -> None:
+        name = f"worker-{index}"
+        text = ""
+        if index == killed:
+            async with fed(grantor, grantor.plan(), name=name) as one:
+                process = one.start_script(PRINT, str(batch_rows), "0.01")
+                assert process.stdout is not None
+                for _ in range(5):
+                    line = await anyio.to_thread.run_sync(process.stdout.readline)
+                    text += line.decode()
+                process.send_signal(signal.SIGKILL)
+                # Not `communicate`, which forgets what was read ahead.
+                text += process.stdout.read().decode()
+                one.end(process)
+            grantor.open(name)
+            text = text[: text.rfind("\n") + 1]
+        async with fed(grantor, grantor.plan(), name=name) as one:
+            text += await one.finish(one.start_script(PRINT, str(batch_rows), "0"))
+        found[index] = text
+
+    async with anyio.create_task_group() as tasks:
+        for index in range(workers):
+            tasks.start_soon(life, index)
+    return [batches_of(found[index]) for index in range(workers)]
+
+
+def steps_of(workers: list[list[tuple[int, ...]]]) -> dict[tuple[int, int], set[int]]:
+    """Return the rows of each step of each epoch, of all workers together."""
+    steps: dict[tuple[int, int], set[int]] = {}
+    for batches in workers:
+        count = Counter[int]()
+        # What came twice after a kill counts once.
+        for epoch, *rows in dict.fromkeys(batches):
+            steps.setdefault((epoch, count[epoch]), set()).update(rows)
+            count[epoch] += 1
+    return steps
+
+
+def strict(units: list[Unit], workers: int) -> LedgerGrantor:
+    spec = StreamSpec(
+        "clicks", (Source("/d"),), order="strict", lanes=8, shuffle=Shuffle(seed=5), epochs=2
+    )
+    return LedgerGrantor(spec, units, workers)
+
+
+def test_rows_come_in_one_order_on_one_two_and_four_workers_also_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    units = parquet(tmp_path / "d")
+    found = {}
+    for workers, killed in ((1, -1), (2, -1), (4, -1), (2, 1), (4, 0)):
+        grantor = strict(units, workers)
+
+        batches = anyio.run(train, grantor, workers, GLOBAL_ROWS // workers, killed)
+
+        assert grantor.is_done
+        found[workers, killed] = steps_of(batches)
+
+    expected = found[1, -1]
+    assert all(steps == expected for steps in found.values())
+    assert sum(map(len, expected.values())) == 2 * FILES * ROWS
+    assert {len(expected[epoch, n]) for epoch in range(2) for n in range(20)} == {GLOBAL_ROWS}
+
+
+def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
+    units = [
+        replace(unit, options={**unit.options, "source": str(source)})
+        for source in range(2)
+        for unit in parquet(tmp_path / str(source), 2, 600, first=source * 10_000)
+    ]
+    sources = (Source(str(tmp_path / "0"), weight=3), Source(str(tmp_path / "1")))
+    grantor = LedgerGrantor(StreamSpec("clicks", sources, mixing="weighted"), units)
+
+    (batches,) = anyio.run(train, grantor, 1, 100)
+
+    taken = list(accumulate(sum(row < 10_000 for row in batch[1:]) for batch in batches))
+    # A turn is 75 rows of the first, or 25 of the other; what is left at the end is the other's.
+    assert all(abs(count - 75 * (number + 1)) <= 75 for number, count in enumerate(taken[:15]))
+    assert taken[-1] == 1_200
+    assert sum(len(batch) - 1 for batch in batches) == 2_400
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_small_files_are_shuffled_with_each_other_and_what_is_left_out_is_counted(
+    tmp_path: Path, *, is_sampled: bool
+) -> None:
+    """C54: taken and left out add up."""
+    units = parquet(tmp_path / "d", 12, 100)
+    spec = StreamSpec(
+        "clicks",
+        (Source("/d"),),
+        shuffle=Shuffle(seed=3, blocks=6),
+        sample=Sample(250_000) if is_sampled else None,
+    )
+    grantor = LedgerGrantor(spec, units)
+
+    (batches,) = anyio.run(train, grantor, 1, 60)
+
+    rows = [row for batch in batches for row in batch[1:]]
+    assert len(set(rows)) == len(rows)
+    assert len(rows) + grantor.driver.now.left_out == 1_200
+    assert grantor.driver.now.consumed == 1_200
+    if not is_sampled:
+        assert len({row // 100 for row in batches[3][1:]}) >= 4
+
+
+def test_shuffled_lines_go_to_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{n}\n" for n in range(2_000)))
+    spec = StreamSpec("clicks", (Source(str(path)),), shuffle=Shuffle(block_rows=2))
+    grantor = LedgerGrantor(spec, units_of(path))
+
+    async def main() -> str:
+        plan = grantor.plan("stdin", "lines")
+        async with fed(grantor, plan, name="worker-0") as one:
+            return await one.finish(one.start(["cat"]))
+
+    rows = list(map(int, anyio.run(main).split()))
+
+    assert sorted(rows) == list(range(2_000))
+    assert rows[:100] != list(range(100))
+    assert grantor.is_done
+
+
+def test_a_batch_that_is_no_multiple_of_the_lanes_is_refused_in_words(tmp_path: Path) -> None:
+    grantor = strict(parquet(tmp_path / "d"), 1)
+    script = """
+        import primus
+        try:
+            next(primus.dataset(batch_rows=100))
+        except primus.FeedError as error:
+            print(error)
+    """
+
+    async def main() -> str:
+        async with fed(grantor, grantor.plan(), name="worker-0") as one:
+            return await one.finish(one.start_script(script))
+
+    assert "batch_rows must be a multiple of 8; it is 100" in anyio.run(main)
