@@ -110,7 +110,11 @@ def _is_own(call: Call) -> bool:
         # Only --print-spec goes on from here: show what a daemon of one's own would get.
         return True
     path = address.removeprefix("unix:")
-    return path != address and Path(path).stat().st_uid == os.geteuid()
+    try:
+        return path != address and Path(path).stat().st_uid == os.geteuid()
+    except OSError:
+        # Nobody listens there, as the call will find.
+        return False
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -199,12 +199,13 @@ def test_progress_names_what_it_counts() -> None:
     assert known.endswith("clicks 50 % 7,416 rows/s 2s left")
 
 
+@pytest.mark.parametrize("words", [["list"], ["run", "--", "true"]], ids=" ".join)
 def test_no_daemon_is_exit_5_with_what_was_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIMUS_ADDRESS", f"unix:{tmp_path}/none.sock")
 
-    code, stdout, stderr = primusctl(["list"])
+    code, stdout, stderr = primusctl(words)
 
     assert (code, stdout) == (5, "")
     assert stderr == (
