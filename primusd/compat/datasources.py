@@ -1,8 +1,12 @@
 """The inputManager of an original job file, as one stream."""
 
+import re
+
 from primusd.compat.draft import Draft
 from primusd.compat.kafka import kafka_framing, kafka_sources
 from primusd.compat.original import Fields, Path
+
+CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
 
 def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
@@ -11,13 +15,15 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     draft.sources[path] = manager.path
     sources: list[dict[str, object]] = []
     framings: set[str] = set()
+    forms: list[object] = []
     files = manager.message("fileConfig")
     for index, one in enumerate(files.messages("inputs")):
-        source, framing, origins = _file_source(one)
+        source, framing, origins, form = _file_source(one)
         draft.sources[*path, "sources", index] = one.path
         draft.sources |= {(*path, "sources", index, key): at for key, at in origins.items()}
         sources.append(source)
         framings.add(framing)
+        forms.append(form)
     if manager.has("kafkaConfig"):
         topics = manager.message("kafkaConfig")
         for topic, at in kafka_sources(topics):
@@ -26,7 +32,12 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
         framings.add(kafka_framing(topics))
         topics.report_rest()
     draft.put((*path, "sources"), sources, manager.path)
-    draft.put((*path, "format"), "text", manager.path)
+    if any(form != forms[0] for form in forms):
+        manager.report.mistake(
+            manager.at("fileConfig"),
+            hint="inputs that are read by a class and others cannot share one stream",
+        )
+    draft.put((*path, "format"), forms[0] if forms else "text", manager.path)
     # Without gracefulShutdown the original never waits for readers to finish what is left.
     leftover = "fail" if manager.flag("gracefulShutdown") else "allow"
     draft.put((*path, "leftover"), leftover, manager.at("gracefulShutdown"))
@@ -37,8 +48,8 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     manager.report_rest()
 
 
-def _file_source(one: Fields) -> tuple[dict[str, object], str, dict[str, Path]]:
-    """Return a source, how its records are framed on standard input, and where fields came from."""
+def _file_source(one: Fields) -> tuple[dict[str, object], str, dict[str, Path], object]:
+    """Return a source, how its records are framed, where fields came from, and its format."""
     spec = one.message("spec")
     folder, name = spec.text("pathPattern"), spec.text("namePattern")
     if not folder:
@@ -55,14 +66,24 @@ def _file_source(one: Fields) -> tuple[dict[str, object], str, dict[str, Path]]:
     framing = "raw" if spec.has("rawInput") else "lines"
     for kind in ("textInput", "rawInput"):
         spec.message(kind).report_rest()
-    if spec.has("customizedInput"):
-        spec.take("customizedInput")
-        spec.report.refuse(
-            spec.at("customizedInput"), "this build reads nothing through a class of the user's"
-        )
+    form = _customized(spec.message("customizedInput")) if spec.has("customizedInput") else "text"
     spec.report_rest()
     one.report_rest()
-    return source, framing, {key: at for key, at in origins.items() if key in source}
+    return source, framing, {key: at for key, at in origins.items() if key in source}, form
+
+
+def _customized(own: Fields) -> object:
+    """Return the format of files that a class of the user's reads: one in Python."""
+    name, parameters = own.text("className"), own.pairs("params")
+    if not CLASS.fullmatch(name):
+        own.report.mistake(
+            own.at("className"),
+            found=name,
+            hint="a class of Java does not run here; write it in Python (docs/datafeed.md), ship "
+            "its file with files, and name it as module:Class",
+        )
+    own.report_rest()
+    return {"name": "class", "class": name, "parameters": parameters}
 
 
 def _time_range(span: Fields) -> dict[str, object]:

@@ -214,6 +214,26 @@ def test_a_converted_file_is_a_job_file_that_means_the_same() -> None:
         assert set(conversion.notes) <= set(example(path.name).warnings)
 
 
+def customized(name: str) -> dict[str, object]:
+    own = {"className": name, "params": {"key-prefix": "KP"}}
+    spec = {"pathPattern": "/d", "namePattern": "*", "customizedInput": own}
+    manager = {"fileConfig": {"inputs": [{"spec": spec}]}}
+    return {"name": "x", "role": [role(inputPolicy="STREAMING")], "inputManager": manager}
+
+
+def test_A6_a_customized_source_is_a_class_in_python() -> None:
+    found = parse(json.dumps(customized("clicks:Pairs")).encode(), filename="a.json").spec
+    stream = found.data["default"]
+
+    assert stream.format == "class"
+    assert stream.decoding.options == {
+        "class": "clicks:Pairs",
+        "parameters": '{"key-prefix": "KP"}',
+    }
+    with pytest.raises(SpecError, match="a class of Java does not run here; write it in Python"):
+        parse(json.dumps(customized("com.example.Source")).encode(), filename="a.json")
+
+
 def test_a_file_that_asks_for_what_has_to_come_is_converted_all_the_same() -> None:
     manager = {
         "kafkaConfig": {
