@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,7 +44,7 @@ def opened(unit: Unit, drawing: Drawing, epoch: int = 0) -> UnitFile:
 
 
 def values(block: RowBlock) -> list[int]:
-    column: list[int | bytes] = block.batch.column(0).to_pylist()
+    column: Any = block.batch.column(0).to_pylist()  # of ints, or of lines
     return [one if isinstance(one, int) else int(one[:6]) for one in column]
 
 

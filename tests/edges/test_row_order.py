@@ -62,6 +62,7 @@ async def train(
                 process.send_signal(signal.SIGKILL)
                 # Not `communicate`, which forgets what was read ahead.
                 text += process.stdout.read().decode()
+                process.communicate()
                 one.end(process)
             grantor.open(name)
             text = text[: text.rfind("\n") + 1]
