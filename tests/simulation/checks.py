@@ -269,6 +269,7 @@ RESTLESS = frozenset(
         "warned",
         "replica hours",
         "bad stream",
+        "restore",
         "hang",
         "too large",
         "resources",

@@ -400,6 +400,9 @@ DEEDS: dict[str, Do] = {
     "resume stream": _ask_stream(lambda _rnd: data.ResumeRequested()),
     "keep savepoint": _ask_stream(lambda _rnd: data.SavepointRequested("s")),
     "restore savepoint": _ask_stream(lambda _rnd: data.RestoreRequested("s")),
+    "import savepoint": _ask_stream(
+        lambda rnd: data.SavepointImported(rnd.choice(("s", "in")), ())
+    ),
     "drop savepoint": _ask_stream(lambda _rnd: data.SavepointDropped("s")),
     "skip task": _ask_stream(lambda rnd: data.TaskSkipRequested(0, 0, rnd.choice((0, 300)), "no")),
     "retry task": _ask_stream(lambda rnd: data.TaskRetryRequested(0, 0, rnd.choice((0, 300)))),

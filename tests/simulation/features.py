@@ -20,6 +20,7 @@ from primusd.job.spec import (
     Ready,
     Resources,
     Restart,
+    Restore,
     RoleSpec,
     Source,
     Split,
@@ -228,6 +229,16 @@ def _leftover(rnd: random.Random, spec: JobSpec) -> JobSpec:
     return _change_streams(spec, leftover="allow")
 
 
+def _staging(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    return _change_streams(spec, staging="/staged")
+
+
+def _restore(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    """Begin at a savepoint of the first job, which it seldom has."""
+    is_first = spec.name == "job0"
+    return spec if is_first else _change_streams(spec, restore=Restore(job="job0"))
+
+
 def _own_pass(rnd: random.Random, spec: JobSpec) -> JobSpec:
     if "chief" not in spec.roles or not spec.data:
         return spec
@@ -336,6 +347,8 @@ FEATURES: dict[str, Feature] = {
     "epochs": Feature(0.2, _epochs),
     "split": Feature(0.3, _split),
     "leftover": Feature(0.2, _leftover),
+    "staging": Feature(0.2, _staging),
+    "restore": Feature(0.1, _restore),
     "own pass": Feature(0.2, _own_pass),
     "placed": Feature(0.15, _placed),
     "near chief": Feature(0.1, _near_chief),

@@ -3,6 +3,7 @@
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.job.spec import StreamSpec
+from tests.simulation.carrying import Positions
 
 RECORD_BYTES = 10
 """Of text; of what must be opened a position is a row."""
@@ -12,11 +13,20 @@ class Files:
     """A file system with the folders that scripts name: `/<count>x<size><kind>`.
 
     Attributes:
-        is_gone: Nothing can be listed now.
+        positions: That streams left behind.
     """
 
     def __init__(self) -> None:
-        self.is_gone = False
+        self.positions = Positions()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing can be listed, read or written now."""
+        return self.positions.is_gone
+
+    @is_gone.setter
+    def is_gone(self, is_gone: bool) -> None:
+        self.positions.is_gone = is_gone
 
     def list(self, spec: StreamSpec) -> tuple[Unit, ...]:
         """Return the units of a stream's sources.

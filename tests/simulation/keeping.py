@@ -9,7 +9,15 @@ from primusd.datafeed.sources.files import ListingError
 from primusd.effects import DELAYS_MS, LISTING_DELAYS_MS, REPEAT_MS, SWEEP_MS, key_of
 from primusd.engine import Anew
 from primusd.executor.protocol import Bootstrap
-from primusd.job.commands import Command, LaunchAttempt, ListUnits, ReleaseAttempt, StopAttempt
+from primusd.job.commands import (
+    CarryPositions,
+    Command,
+    KeepPositions,
+    LaunchAttempt,
+    ListUnits,
+    ReleaseAttempt,
+    StopAttempt,
+)
 from primusd.job.events import StopFailed, TimePassed
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import LauncherEvent, Listed
@@ -17,6 +25,7 @@ from primusd.launchers.local import LocalLauncher
 from primusd.subscription import Published
 from primusd.sweep import Strays, sort_listed
 from primusd.testing import pieces_of
+from tests.simulation.carrying import CARRY_MS
 from tests.simulation.files import Files, listing_ms
 from tests.simulation.head import CLUSTER, Head
 
@@ -125,6 +134,8 @@ class Keeping:
             case ListUnits():
                 stream = self._head.world.streams[f"{command.job}/{command.stream}"]
                 self._head.later(listing_ms(stream.spec), self._list, key, command, 0)
+            case CarryPositions() | KeepPositions():
+                self._head.later(CARRY_MS, self._carry, key, command, 0)
             case _:
                 pass
 
@@ -175,6 +186,20 @@ class Keeping:
             self._head.tell(machine, failed, by="source")
         delay_ms = LISTING_DELAYS_MS[min(tries, len(LISTING_DELAYS_MS) - 1)]
         self._head.later(delay_ms, self._list, key, command, tries + 1)
+
+    def _carry(self, key: effects.Key, command: CarryPositions | KeepPositions, tries: int) -> None:
+        machine = f"{command.job}/{command.stream}"
+        world = self._head.world
+        stream = world.streams.get(machine)
+        if not self._is_kept(key, command) or stream is None:
+            return
+        if isinstance(command, KeepPositions):
+            self._head.tell(machine, self._files.positions.keep(world, stream), by="source")
+        else:
+            for event in self._files.positions.carried(world, stream):
+                self._head.tell(machine, event, by="source")
+        delay_ms = LISTING_DELAYS_MS[min(tries, len(LISTING_DELAYS_MS) - 1)]
+        self._head.later(delay_ms, self._carry, key, command, tries + 1)
 
     # Timers.
 

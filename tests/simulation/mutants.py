@@ -165,7 +165,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "primusd.admission.nodes:rest_ports",
         "dict.fromkeys(ports, until_ms)",
         "dict.fromkeys((), until_ms)",
-        Script(23, (PlannedJob(0, 0, ("more workers", "restart unit")),), weather="storm"),
+        Script(23, (PlannedJob(0, 0, ("drain",)),), hosts=2, weather="rough"),
     ),
     Mutant(
         "a freed slot stays taken",
@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an ended reader keeps its leases",
-        "primusd.datafeed.beats:end_reader",
+        "primusd.datafeed.beats:_ended_reader",
         "draft.drop_reader(event.attempt)",
         "pass",
         Script(

@@ -29,6 +29,8 @@ def _feed_words(attempt: AttemptId) -> dict[str, Event]:
     found: tuple[Event, ...] = (
         data.UnitsListed((), 0, is_complete=True),
         data.ListingFailed("gone", is_permanent=True),
+        data.PositionsCarried((), 0, is_complete=True),
+        data.CarryingFailed("gone", is_permanent=True),
         data.TopicsFollowed((), (), (), 0, is_complete=True),
         data.ReaderOpened(attempt, "i"),
         data.ReaderEnded(attempt, (), has_completed=False, was_own_fault=False),
