@@ -7,12 +7,13 @@ import structlog
 
 from primusd.datafeed.events import ListingFailed
 from primusd.datafeed.model import Stream
+from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
-from primusd.datafeed.sources.topics import Cluster, UnusableError, look
+from primusd.datafeed.sources.topics import Cluster, UnusableError, first_look, look
 from primusd.engine import Engine
 from primusd.errors import PrimusdError
 from primusd.job.commands import FollowTopics
-from primusd.job.spec import KafkaSource
+from primusd.job.spec import KafkaSource, StreamSpec
 from primusd.timer import Sleep
 
 log = structlog.get_logger()
@@ -33,6 +34,20 @@ def open_cluster(source: KafkaSource) -> Cluster:
     return KafkaCluster(source)
 
 
+async def topics_now(spec: StreamSpec, *, now_ms: int) -> tuple[tuple[Unit, int, int], ...]:
+    """Return the partitions that a stream would have now, each with its first offset and its end.
+
+    Raises:
+        ListingError: A cluster does not answer, or has not what is asked for.
+    """
+    clusters = _opened(spec, open_cluster)
+    try:
+        with anyio.fail_after(LOOK_S):
+            return await first_look(spec, clusters, now_ms=now_ms)
+    finally:
+        await _close(clusters)
+
+
 async def follow_topics(
     engine: Engine, command: FollowTopics, open_cluster: OpenCluster, sleep: Sleep
 ) -> None:
@@ -44,19 +59,27 @@ async def follow_topics(
     stream = engine.world.streams.get(machine)
     if stream is None:
         return
-    clusters = {
-        number: open_cluster(source.kafka)
-        for number, source in enumerate(stream.spec.sources)
-        if source.kafka is not None
-    }
+    clusters = _opened(stream.spec, open_cluster)
     try:
         while (stream := engine.world.streams.get(machine)) is not None:
             await _look(engine, machine, stream, clusters)
             await sleep(FOLLOW_MS)
     finally:
-        with anyio.move_on_after(CLOSE_S, shield=True):
-            for cluster in clusters.values():
-                await cluster.close()
+        await _close(clusters)
+
+
+def _opened(spec: StreamSpec, open_cluster: OpenCluster) -> dict[int, Cluster]:
+    return {
+        number: open_cluster(source.kafka)
+        for number, source in enumerate(spec.sources)
+        if source.kafka is not None
+    }
+
+
+async def _close(clusters: Mapping[int, Cluster]) -> None:
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        for cluster in clusters.values():
+            await cluster.close()
 
 
 async def _look(

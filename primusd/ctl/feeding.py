@@ -84,10 +84,11 @@ def _flat(stream: Json) -> Json:
 
 def _print_stream(printer: Printer, stream: Json) -> None:
     units = mapping(stream, "units")
-    listed = "all listed" if units.get("complete") is True else "still listing"
     printer.line()
-    files = "1 file" if units.get("listed") == 1 else f"{text(units, 'listed')} files"
-    printer.line(f"{text(stream, 'name')}: {files}, {listed}")
+    partitions = mappings(stream, "partitions")
+    what = "partition" if partitions else "file"
+    files = f"1 {what}" if units.get("listed") == 1 else f"{text(units, 'listed')} {what}s"
+    printer.line(f"{text(stream, 'name')}: {files}, {_listed_words(stream, units)}")
     if text(stream, "failure"):
         printer.line(f"  failed: {text(stream, 'failure')}")
     waits = units.get("waitingFor")
@@ -97,10 +98,31 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     if repeated:
         unit = text(mapping(stream, "positions"), "unit")
         printer.line(f"  at most {grouped(repeated)} {unit} came twice")
+    if partitions:
+        names = ("PARTITION", "POSITION", "END", "LAG", "IN/S", "READ/S")
+        printer.table(names, [_partition_row(one) for one in partitions])
     readers = mappings(stream, "readers")
+    for reader in readers:
+        if text(reader, "trouble"):
+            printer.line(f"  {text(reader, 'replica')} waits: {text(reader, 'trouble')}")
     if readers:
         header = ("READER", "LEASES", "ROWS/S", "LAST ACK")
         printer.table(header, [_reader_row(one) for one in readers])
+
+
+def _listed_words(stream: Json, units: Json) -> str:
+    lag = count(stream, "lag")
+    behind = f", {grouped(lag)} offsets behind" if lag else ""
+    if units.get("complete") is True:
+        return f"all listed{behind}"
+    if stream.get("finite") is False:
+        return f"followed without an end{behind}"
+    return f"still listing{behind}"
+
+
+def _partition_row(partition: Json) -> list[object]:
+    keys = ("position", "end", "lag", "producedPerSecond", "readPerSecond")
+    return [partition.get("location"), *(grouped(partition.get(key)) for key in keys)]
 
 
 def _reader_row(reader: Json) -> list[object]:

@@ -1,9 +1,12 @@
 """preview: the first rows of a job file's data, read here, by the readers that jobs have."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import click
 
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
@@ -12,7 +15,7 @@ from primusd.ctl.failures import USAGE, CtlError
 from primusd.ctl.files import JobFile, read_job_file
 from primusd.ctl.output import Printer
 from primusd.datafeed.protocol import Unit
-from primusd.job.spec import JobSpec, StreamSpec
+from primusd.job.spec import JobSpec, StreamSpec, has_files, is_endless
 
 if TYPE_CHECKING:  # pyarrow takes longer to load than a call of any other verb lasts.
     import pyarrow as pa
@@ -23,6 +26,8 @@ ROWS = 10
 ROWS_MAX = 100_000
 BLOCK_BYTES = 256 << 10
 CELL_MAX = 60
+Ranges = Sequence[tuple[Unit, int, int]]
+"""Units, each with where to begin and where to end; -1: at its end."""
 _FORMS = ("table", "wide", "json", "yaml", "jsonl")
 
 
@@ -76,17 +81,17 @@ def _previewed(job: JobFile, stream: StreamSpec, wanted: int) -> Json:
     from primusd.datafeed.formats.settings import Place, settings_of  # noqa: PLC0415
     from primusd.job.formats import plan_of  # noqa: PLC0415
 
-    units, is_complete = _listed(stream)
+    ranges, is_complete = _listed(stream) if has_files(stream) else _followed(stream)
     place = Place(_folder(job, stream))
     settings = settings_of(plan_of(stream), memory_bytes=stream.decoding.memory_bytes, place=place)
     opener = Opener(settings)
     rows: list[Json] = []
     columns: list[Json] = []
-    at = units[0]
+    at = ranges[0][0]
     try:
-        for unit in units:
+        for unit, lo, hi in ranges:
             at = unit
-            for batch in _batches(opener, unit):
+            for batch in _batches(opener, unit, lo, hi):
                 columns = columns or _columns(batch)
                 rows += _rows(batch, wanted - len(rows))
                 if len(rows) >= wanted:
@@ -103,31 +108,41 @@ def _previewed(job: JobFile, stream: StreamSpec, wanted: int) -> Json:
     return {
         "stream": stream.name,
         "format": at.options.get("format", stream.format),
-        "files": len(units),
+        "files": len(ranges),
         "complete": is_complete,
-        "first": units[0].location,
+        "first": ranges[0][0].location,
         "columns": columns,
         "rows": rows,
     }
 
 
-def _listed(stream: StreamSpec) -> tuple[Sequence[Unit], bool]:
+def _listed(stream: StreamSpec) -> tuple[Ranges, bool]:
     """Return the first files of a stream, and whether there are no others."""
     from primusd.datafeed.sources.files import ListingError  # noqa: PLC0415
     from primusd.datafeed.sources.listing import Listing  # noqa: PLC0415
 
-    if not any(source.files for source in stream.sources):
-        raise CtlError(
-            f"stream {stream.name} reads Kafka only, and preview shows files",
-            hint="submit the job with data paused, or read the topic with Kafka's own tools",
-        )
     try:
         piece = Listing(stream, ()).piece(0)
     except ListingError as error:
         raise CtlError(f"stream {stream.name}: {error.message}", hint=error.hint) from error
     if not piece.units:
         raise CtlError(f"stream {stream.name}: no file is there yet", details=piece.missing)
-    return piece.units, piece.is_complete
+    return [(unit, 0, -1) for unit in piece.units], piece.is_complete
+
+
+def _followed(stream: StreamSpec) -> tuple[Ranges, bool]:
+    """Return the partitions of a stream as they are now, and whether none can come."""
+    from primusd.datafeed.sources.files import ListingError  # noqa: PLC0415
+    from primusd.following import topics_now  # noqa: PLC0415
+
+    try:
+        found = anyio.run(partial(topics_now, stream, now_ms=time.time_ns() // 1_000_000))
+    except (ListingError, TimeoutError) as error:
+        said = error.message if isinstance(error, ListingError) else "the cluster does not answer"
+        raise CtlError(f"stream {stream.name}: {said}") from error
+    if not any(hi > lo for _, lo, hi in found):
+        raise CtlError(f"stream {stream.name}: no record is there yet")
+    return [one for one in found if one[2] > one[1]], not is_endless(stream)
 
 
 def _folder(job: JobFile, stream: StreamSpec) -> str:
@@ -138,10 +153,11 @@ def _folder(job: JobFile, stream: StreamSpec) -> str:
     return str(Path(job.folder))
 
 
-def _batches(opener: "Opener", unit: Unit) -> "Iterator[pa.RecordBatch]":
+def _batches(opener: "Opener", unit: Unit, lo: int, hi: int) -> "Iterator[pa.RecordBatch]":
     opened = opener.open(unit)
-    for block in opened.rows(0, opened.end, block_bytes=BLOCK_BYTES):
-        yield block.batch
+    for block in opened.rows(lo, opened.end if hi < 0 else hi, block_bytes=BLOCK_BYTES):
+        if block.row_count:
+            yield block.batch
 
 
 def _columns(batch: "pa.RecordBatch") -> list[Json]:
@@ -179,8 +195,11 @@ def _list(value: object) -> list[object]:
 def _print(printer: Printer, found: Mapping[str, object]) -> None:
     more = "" if found["complete"] else " or more"
     count = found["files"]
-    files = f"{count}{more} file{'' if count == 1 and not more else 's'}"
-    printer.line(f"{found['stream']}: {found['format']}, {files}, from {found['first']}")
+    of_topics = found["format"] == ""
+    what = "partition" if of_topics else "file"
+    files = f"{count}{more} {what}{'' if count == 1 and not more else 's'}"
+    form = "records" if of_topics else found["format"]
+    printer.line(f"{found['stream']}: {form}, {files}, from {found['first']}")
     columns = [one for one in _list(found["columns"]) if isinstance(one, dict)]
     rows = [one for one in _list(found["rows"]) if isinstance(one, dict)]
     if not rows:

@@ -98,6 +98,8 @@ class FeedReport(Struct, frozen=True, array_like=True):
     """The trainer waited for data, since the last report."""
     blocked_ms: int = 0
     """The reader waited for the trainer."""
+    trouble: str = ""
+    """Why reading does not go on now, though it is tried again; "" it does."""
 
 
 class Lease(Struct, frozen=True, array_like=True):

@@ -25,6 +25,7 @@ LEASES_MIN = 2
 LEASES_MAX = 128
 # Small files end faster than a report is answered: ask for what is used in two beats.
 LEASES_AHEAD_S = 2.0
+TROUBLE_CHARS_MAX = 300
 
 
 class _Said(Struct):
@@ -44,6 +45,7 @@ class ReaderState:
         is_open: The trainer asked for the stream and did not end.
         is_stopping: Nothing new is handed out.
         is_urgent: Something happened that is worth a report at once.
+        trouble: Why reading does not go on for now, though it is tried again; "" it does.
         window_rows_min: A window that is smaller would stop a trainer within a batch.
         leases_min: Leases to have at hand, whatever the rate.
         tracks: Sources, or lanes, from which the daemon has more.
@@ -59,6 +61,7 @@ class ReaderState:
         self.is_open = False
         self.is_stopping = False
         self.is_urgent = False
+        self.trouble = ""
         self.window_rows_min = 1
         self.leases_min = LEASES_MIN
         self.tracks: tuple[int, ...] = ()
@@ -185,6 +188,13 @@ class ReaderState:
         holding = self._holdings.get(token)
         if holding is not None:
             holding.read = max(holding.read, to)
+            self.note_trouble("")
+
+    def note_trouble(self, text: str) -> None:
+        """Note why reading does not go on for now; "" it does."""
+        if bool(text) != bool(self.trouble):
+            self.is_urgent = True
+        self.trouble = text
 
     def was_bad(self, bad: BadRange) -> None:
         """Note a range that cannot be read; after a transient fault its lease rests there."""
@@ -387,6 +397,7 @@ class ReaderState:
             buffered_bytes=buffered_bytes,
             waited_ms=int(self._waited_s * 1000),
             blocked_ms=int(self._blocked_s * 1000),
+            trouble=self.trouble[:TROUBLE_CHARS_MAX],
         )
         self._waited_s = self._blocked_s = 0.0
         return found

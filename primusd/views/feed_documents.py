@@ -44,6 +44,8 @@ class ReaderStatus(_Document, frozen=True, kw_only=True):
     waited_percent: Number = UNSET
     """Of the time between its last two reports: the trainer waited for data."""
     blocked_percent: Number = UNSET
+    trouble: Text = UNSET
+    """Why it reads nothing now, though it tries again: what the storage says."""
 
 
 class DeadTask(_Document, frozen=True, kw_only=True):

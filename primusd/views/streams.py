@@ -162,6 +162,7 @@ def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.Reade
                 oldest_ack_ms=max(0, at_ms - reader.moved_ms) if reader.moved_ms else UNSET,
                 waited_percent=wait.waited_percent if wait is not None else UNSET,
                 blocked_percent=wait.blocked_percent if wait is not None else UNSET,
+                trouble=(report.trouble or UNSET) if report is not None else UNSET,
             )
         )
     return tuple(found)

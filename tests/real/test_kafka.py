@@ -127,6 +127,8 @@ def test_M103_a_broker_dies_partitions_come_and_every_record_is_read_once(
         "clicks/3": 500,
     }
     assert shared.document("data", "follow", "verify")["ok"]
+    said = shared.ctl("data", "follow", "status").stdout
+    assert "rows: 4 partitions, followed without an end" in said
     shared.ctl("finish", "follow", "--as", "succeeded", "--reason", "read enough")
     assert shared.ended("follow")["phase"] == "Succeeded"
 
@@ -137,7 +139,8 @@ def test_A11_a_program_reads_values_as_lines_and_ends_the_job_by_its_own_end(
     topic = kafka.make_topic("lines")
     kafka.produce(topic, [b"line %d" % number for number in range(40)])
 
-    shared.submit(f"""
+    job = shared.folder / "head.yaml"
+    job.write_text(f"""
 apiVersion: primus/v1
 name: head
 roles:
@@ -145,6 +148,10 @@ roles:
 data:
   rows: {{sources: [{{kafka: {{bootstrap: ["{kafka.bootstrap}"], topic: lines}}}}]}}
 """)
+    shown = shared.ctl("preview", str(job), "--rows", "3").stdout
+    assert "rows: records, 1 or more partitions, from lines/0" in shown
+    assert "line 2" in shown
+    shared.submit(job.read_text())
 
     assert shared.ended("head")["phase"] == "Succeeded"
     said = shared.ctl("logs", "head").stdout.splitlines()

@@ -128,6 +128,22 @@ async def look(
     )
 
 
+async def first_look(
+    spec: StreamSpec, clusters: Mapping[int, Cluster], *, now_ms: int
+) -> tuple[tuple[Unit, int, int], ...]:
+    """Return the partitions that a stream would have now, each with its first offset and its end.
+
+    Raises:
+        ListingError: As `look`.
+    """
+    stream = Stream("", spec.name, spec, (), "Opening", now_ms)
+    event = await look(stream, clusters, now_ms=now_ms)
+    assert event is not None, "the first look tells something"
+    ends = dict(event.ends)
+    pairs = zip(event.units, event.firsts, strict=True)
+    return tuple((unit, first, ends[number]) for number, (unit, first) in enumerate(pairs))
+
+
 def unit_of(place: Place, source: int, kafka: KafkaSource, spec: StreamSpec) -> Unit:
     """Return a partition as its readers get it: all that they need to read a range of it."""
     security = kafka.security
