@@ -94,6 +94,11 @@ class Batcher:
         self._first_row = 0
         self._rows = 0
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it has rows that were not cut yet."""
+        return self._rows > 0
+
     def add(self, frame: Frame) -> None:
         """Take a frame behind those it has."""
         self._frames.append(frame)

@@ -7,13 +7,15 @@ replaced and does not know it yet adds nothing any more. No daemon takes part in
 """
 
 import contextlib
+import functools
 import json
 import operator
 import os
+import sys
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -85,7 +87,8 @@ def checkpoint(
         path: Folder of the checkpoints; None as the job file's `checkpoint.path` says, else
             `checkpoints` in the replica's own directory, or here outside of a job.
         keep: How many whole ones of this replica stay; None as the job file says, else 3.
-        savepoint: Name of the stream positions that belong to it.
+        savepoint: Name of the stream positions that belong to it. "": of each `exactlyOnce` stream
+            that this process reads, this step is marked as the block begins and sealed at its end.
 
     Raises:
         SupersededError: A newer attempt of this replica has taken over.
@@ -107,7 +110,10 @@ def checkpoint(
     writing = root / f"{writer.mark}{uid}-{number}-{os.getpid()}-{time.monotonic_ns()}"
     writing.mkdir()
     try:
+        marked = {} if savepoint else _mark_streams(step)
         yield writing
+        # Sealed before it counts: a checkpoint never names positions that are not there.
+        savepoint = savepoint or _joined({name: seal() for name, seal in marked.items()})
         marker = {
             "format": 1,
             "step": step,
@@ -148,9 +154,59 @@ def latest_checkpoint(path: str | os.PathLike[str] | None = None) -> Checkpoint 
     for folder, marker in reversed(_marked(root)):
         fault = _fault(folder, marker)
         if not fault:
+            _note_loaded(marker)
             return Checkpoint(folder, int(marker["step"]), str(marker.get("savepoint", "")))
         warnings.warn(f"checkpoint {folder} is passed over: {fault}", stacklevel=2)
     return None
+
+
+# The positions of streams that belong to a checkpoint.
+
+_loaded: dict[str, str] = {}
+"""Savepoint by stream of the checkpoint that `latest_checkpoint` found; by "" of the only one."""
+
+
+def loaded_savepoint(stream: str) -> str:
+    """Return the savepoint of a stream that belongs to the checkpoint that was found; "" none."""
+    return _loaded.get(stream, _loaded.get("", ""))
+
+
+def _mark_streams(step: int) -> dict[str, Callable[[], str]]:
+    """Mark a step in every exactlyOnce stream; return by stream what waits for its savepoint."""
+    feeds = sys.modules.get("primus.feed")
+    if feeds is None:
+        return {}
+    found: dict[str, Callable[[], str]] = {}
+    for feed in feeds.exactly_once_feeds():
+        feed.mark(step)
+        found[feed.stream] = functools.partial(feed.savepoint, step)
+    return found
+
+
+def _joined(savepoints: dict[str, str]) -> str:
+    """Return savepoints by stream as one text; of a single stream its name alone."""
+    if len(savepoints) == 1:
+        return next(iter(savepoints.values()))
+    return ",".join(f"{stream}={name}" for stream, name in savepoints.items())
+
+
+def _note_loaded(marker: dict[str, Any]) -> None:
+    """Keep where streams begin with this checkpoint, if it is of this job."""
+    savepoint = str(marker.get("savepoint", ""))
+    _loaded.clear()
+    own, (uid, _) = os.environ.get("PRIMUS_JOB_UID", ""), marker["attempt"]
+    if not savepoint:
+        return
+    if uid != own:
+        warnings.warn(
+            f"this checkpoint is of job {uid}: the model goes on, and streams of this job begin "
+            f"where its job file says (restore: JOB/{savepoint})",
+            stacklevel=3,
+        )
+        return
+    for part in savepoint.split(","):
+        stream, equals, name = part.rpartition("=")
+        _loaded[stream if equals else ""] = name
 
 
 def _whole(step: SupportsIndex) -> int:

@@ -29,7 +29,15 @@ class Wanted(NamedTuple):
 
 
 class FrameSource(Protocol):
-    """Where frames come from: the executor, or files that this process reads."""
+    """Where frames come from: the executor, or files that this process reads.
+
+    Attributes:
+        stream: Its name in the job file; "" it is none of a job.
+        is_exactly_once: Every trainer of the group marks the same steps.
+    """
+
+    stream: str
+    is_exactly_once: bool
 
     def next_frame(self) -> "Frame | None":
         """Return the next frame; None: no more for now, what is there must do for a batch.
@@ -41,6 +49,22 @@ class FrameSource(Protocol):
 
     def commit(self, receipt: int) -> None:
         """Note that all rows up to a receipt were used."""
+        ...
+
+    def hand(self, receipt: int) -> None:
+        """Note that rows up to a receipt are about to be handed out."""
+        ...
+
+    def mark(self, step: int) -> None:
+        """Note that the trainer is at a step."""
+        ...
+
+    def kept(self, step: int) -> str:
+        """Return the name under which the positions of a marked step are kept."""
+        ...
+
+    def go_to(self, name: str) -> None:
+        """Begin where positions were kept under a name."""
         ...
 
     def close(self) -> None:
@@ -68,6 +92,8 @@ class Feed:
         self._batcher = Batcher(batch_rows, is_arrow=layout == "arrow")
         self.is_manual = manual
         self._receipt = 0
+        self._batches = 0
+        self._marked: tuple[int, int] = (-1, 0)
         self._is_finished = False
         self._pid = os.getpid()
         self._in_use = threading.Lock()
@@ -91,7 +117,9 @@ class Feed:
             if self._receipt and not self.is_manual:
                 self._source.commit(self._receipt)
             batch = self._next_batch()
+            self._source.hand(batch.receipt)
             self._receipt = batch.receipt
+            self._batches += 1
         finally:
             self._in_use.release()
         return batch
@@ -123,6 +151,96 @@ class Feed:
         """
         self._source.commit(receipt)
 
+    @property
+    def stream(self) -> str:
+        """Name of the stream in the job file; "" these are files."""
+        return self._source.stream
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether every trainer of the group has to mark the same steps."""
+        return self._source.is_exactly_once
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it, and read something of it."""
+        return self._pid == os.getpid()
+
+    def mark(self, step: int | None = None) -> int:
+        """Say that this trainer is at a step: the batches that it was given so far are used.
+
+        With `delivery: exactlyOnce` every trainer that reads the stream marks the same steps; a
+        savepoint is sealed once the last one has. It never waits. With `manual` only what was
+        committed counts.
+
+        Args:
+            step: Of training, each time a higher one; None the number of batches so far.
+
+        Raises:
+            FeedError: The step was marked already, at another batch, or a later one was.
+        """
+        step = self._batches if step is None else step
+        if self._receipt and not self.is_manual:
+            self._source.commit(self._receipt)
+        before, batches = self._marked
+        if step < before or (step == before and batches != self._batches):
+            raise FeedError(
+                f"step {step} cannot be marked after {batches} batches at step {before}: steps grow"
+            )
+        if step > before:
+            self._marked = (step, self._batches)
+            self._source.mark(step)
+        return step
+
+    def savepoint(self, step: int) -> str:
+        """Return the name of the savepoint of a step that was marked, once it is sealed.
+
+        Raises:
+            FeedError: There will be none: some trainer of the group did not mark it.
+            StoppingError: This trainer is being stopped, and its time is over.
+        """
+        return self._source.kept(step)
+
+    def state_dict(self, step: int | None = None) -> dict[str, object]:
+        """Return what a checkpoint keeps of this stream: the name of a savepoint, some bytes.
+
+        All trainers that read it ask at the same step; each gets the same, whatever their number.
+
+        Args:
+            step: As of `mark`.
+
+        Raises:
+            FeedError: There will be no savepoint.
+        """
+        step = self.mark(step)
+        return {
+            "stream": self.stream,
+            "savepoint": self.savepoint(step),
+            "step": step,
+            "batches": self._batches,
+            "job": os.environ.get("PRIMUS_JOB_UID", ""),
+        }
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go back to where a stream was when `state_dict` was asked; before the first batch.
+
+        Raises:
+            FeedError: Rows were read already, or the state is of another stream or job.
+        """
+        if self._receipt or self._batcher.has_rows:
+            raise FeedError("load_state_dict comes before the first batch, in every trainer")
+        if state.get("stream") != self.stream:
+            raise FeedError(f"this is the state of stream {state.get('stream')!r}")
+        job = os.environ.get("PRIMUS_JOB_UID", "")
+        if state.get("job") != job:
+            raise FeedError(
+                f"this is the state of job {state.get('job')}, and this is job {job}; a stream "
+                "starts at another job's savepoint with restore: JOB/SAVEPOINT in the job file"
+            )
+        self._source.go_to(str(state.get("savepoint")))
+        batches = state.get("batches")
+        self._batches = batches if isinstance(batches, int) else 0
+
     def close(self) -> None:
         """Let go of the stream; what was not said to be used goes to others."""
         self._is_finished = True
@@ -144,6 +262,12 @@ class Feed:
         # At the interpreter's end parts of it may be gone.
         with contextlib.suppress(Exception):
             self.close()
+
+
+def exactly_once_feeds() -> list[Feed]:
+    """Return the feeds of this process whose trainers mark their steps."""
+    own = [feed for feed in list(_open_feeds) if feed.is_own and feed.is_exactly_once]
+    return sorted(own, key=lambda feed: feed.stream)
 
 
 _open_feeds: "weakref.WeakSet[Feed]" = weakref.WeakSet()

@@ -1,6 +1,7 @@
 """A connection of this process to its executor."""
 
 import os
+import select
 import socket
 from collections.abc import Callable
 
@@ -55,6 +56,10 @@ class Link:
             if not count:
                 raise ConnectionError("the executor closed the connection")
             view = view[count:]
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether something comes within so long."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
         """Hang up."""

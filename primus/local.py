@@ -31,6 +31,8 @@ except ImportError as missing:
     ) from missing
 
 BLOCK_BYTES = 8 << 20
+ROWS = "rows-"
+"""What positions in files are called by: how many rows lie before."""
 
 
 class LocalSource:
@@ -58,6 +60,10 @@ class LocalSource:
         self._decoder: NumpyDecoder | None = None
         self._schema: Any = None  # pyarrow's; the first block's
         self._receipt = 0
+        self.stream = ""
+        self.is_exactly_once = False
+        self._handed = 0
+        self._skip_to = 0
         self._frames = self._read(units, epochs)
 
     def next_frame(self) -> Frame | None:
@@ -68,7 +74,10 @@ class LocalSource:
             FeedError: A file cannot be read.
         """
         try:
-            return next(self._frames)
+            frame = next(self._frames)
+            while frame.receipt <= self._skip_to:
+                frame = next(self._frames)
+            return _behind(frame, self._skip_to)
         except StopIteration:
             raise EOFError from None
         except (ReadError, ColumnError) as error:
@@ -76,6 +85,29 @@ class LocalSource:
 
     def commit(self, receipt: int) -> None:
         """Take note of nothing: nobody else reads these rows."""
+
+    def hand(self, receipt: int) -> None:
+        """Take note of where rows are handed out to."""
+        self._handed = receipt
+
+    def mark(self, step: int) -> None:
+        """Take note of nothing: these positions are this process's own."""
+
+    def kept(self, step: int) -> str:
+        """Return a name that says how many rows were handed out."""
+        del step
+        return f"{ROWS}{self._handed}"
+
+    def go_to(self, name: str) -> None:
+        """Begin behind so many rows.
+
+        Raises:
+            FeedError: The name is none that `kept` returned.
+        """
+        count = name.removeprefix(ROWS)
+        if not (name.startswith(ROWS) and count.isdecimal()):
+            raise FeedError(f"{name!r} is no place in files; a stream of a job was meant")
+        self._skip_to = self._handed = int(count)
 
     def close(self) -> None:
         """Close the files."""
@@ -114,3 +146,16 @@ class LocalSource:
 
     def _stacked(self, batch: Any) -> Any:
         return batch if self._stacker is None else self._stacker.stack(batch)
+
+
+def _behind(frame: Frame, receipt: int) -> Frame:
+    """Return the part of a frame that lies behind a receipt."""
+    cut = receipt - (frame.receipt - frame.rows)
+    if cut <= 0:
+        return frame
+    content: Any = frame.content
+    if isinstance(content, dict):
+        content = {name: column[cut:] for name, column in content.items()}
+    else:
+        content = content.slice(cut)
+    return frame._replace(rows=frame.rows - cut, content=content)

@@ -1,6 +1,8 @@
 """Frames from the executor, over its socket."""
 
 import json
+import os
+import sys
 import time
 from typing import Any
 
@@ -11,12 +13,15 @@ from primus.batches import Frame, NumpyDecoder, Span
 from primus.errors import FeedError, PrimusError, StoppingError
 from primus.feed import Wanted
 from primus.link import Link
+from primus.positions import Positions
 from primus.trainer import hello
 
 # One that is used, one that is there, one on its way.
 CREDITS = 3
 # Receipts are sent before each wait, and at least this often while there is no need to wait.
 COMMIT_EVERY_S = 0.01
+# After a death nobody knows how many of so many batches were used.
+HANDED_AHEAD = 4
 
 
 class RemoteSource:
@@ -28,7 +33,12 @@ class RemoteSource:
         stream: str,
         wanted: Wanted,
     ) -> None:
+        self._path = path
         self._stream = stream
+        self._wanted = wanted
+        self._is_open = False
+        self._handing_to = 0
+        self._positions = Positions(path, stream)
         self._nulls = wanted.nulls
         self._decoder: NumpyDecoder | None = None
         self._schema: Any = None  # pyarrow's, which has no place in this module
@@ -37,22 +47,40 @@ class RemoteSource:
         self._said_at = 0.0
         self._credits = 0
         self._failure: PrimusError | None = None
+        self._link: Link | None = self._connect()
+        self.stream = self._spoken(stream)
+        self.is_exactly_once = self.stream in _listed("PRIMUS_EXACTLY_ONCE")
+        if not self.is_exactly_once:
+            # While the trainer starts the first rows are read.
+            self._open(self._link)
+
+    def _connect(self) -> Link:
         try:
-            self._link: Link | None = Link(path)
-            self._link.say(
-                hello(),
-                {
-                    "op": "open",
-                    "stream": stream,
-                    "layout": wanted.layout,
-                    "batchRows": wanted.batch_rows,
-                    "columns": list(wanted.columns) or None,
-                    "stacks": {name: list(them) for name, them in wanted.stacks.items()} or None,
-                },
-                {"op": "take", "stream": stream, "credits": CREDITS},
-            )
+            link = Link(self._path)
+            link.say(hello())
         except OSError as error:
-            raise FeedError(f"the executor does not answer on {path}: {error}") from error
+            raise FeedError(f"the executor does not answer on {self._path}: {error}") from error
+        return link
+
+    def _spoken(self, stream: str) -> str:
+        """Return the name of the stream; a role's only one need not be named."""
+        names = _listed("PRIMUS_STREAMS")
+        return names[0] if not stream and len(names) == 1 else stream
+
+    def _open(self, link: Link) -> None:
+        wanted = self._wanted
+        self._is_open = True
+        link.say(
+            {
+                "op": "open",
+                "stream": self._stream,
+                "layout": wanted.layout,
+                "batchRows": wanted.batch_rows,
+                "columns": list(wanted.columns) or None,
+                "stacks": {name: list(them) for name, them in wanted.stacks.items()} or None,
+            },
+            {"op": "take", "stream": self._stream, "credits": CREDITS},
+        )
 
     def next_frame(self) -> Frame | None:
         """Return the next frame; None: no more for now.
@@ -66,6 +94,8 @@ class RemoteSource:
             raise self._failure
         if self._link is None:
             raise EOFError
+        if not self._is_open:
+            self._begin(self._link)
         try:
             return self._next_frame(self._link)
         except EOFError:
@@ -76,6 +106,58 @@ class RemoteSource:
             if isinstance(error, OSError):
                 raise self._failure from error
             raise
+
+    def _begin(self, link: Link) -> None:
+        """Open a stream that nobody said where to begin: where the checkpoint was that was loaded.
+
+        Without one at the beginning: the model knows nothing then.
+        """
+        self._positions.go_to(loaded_savepoint(self.stream))
+        self._open(link)
+
+    def go_to(self, name: str) -> None:
+        """Begin at a savepoint; before the first row is used.
+
+        Raises:
+            FeedError: There is none of that name, or another trainer has begun elsewhere.
+        """
+        if self._link is None:
+            raise FeedError("the stream is closed; load before reading")
+        if self._is_open:
+            # What was read ahead is of another place.
+            self._link.say({"op": "close", "stream": self._stream})
+            self._link.close()
+            self._link = self._connect()
+        self._positions.go_to(name)
+        self._credits = self._said_receipt = self._receipt = self._handing_to = 0
+        self._decoder = self._schema = None
+        self._open(self._link)
+
+    def mark(self, step: int) -> None:
+        """Say that this trainer is at a step; what it was handed so far is used."""
+        if self.is_exactly_once:
+            self._positions.mark(step, self._receipt)
+
+    def kept(self, step: int) -> str:
+        """Return the name of the savepoint of a step that was marked, once it is sealed.
+
+        Raises:
+            FeedError: There will be none.
+            StoppingError: This trainer is being stopped, and its time is over.
+        """
+        if self.is_exactly_once:
+            return self._positions.sealed(step)
+        if self._link is not None:
+            self._say_used(self._link)
+        name = f"{os.environ.get('PRIMUS_REPLICA', 'trainer')}-a{_attempt()}-step-{step}"
+        self._positions.keep(name)
+        return name
+
+    def hand(self, receipt: int) -> None:
+        """Say, before rows are handed out, up to where that may be by the time anybody asks."""
+        if receipt > self._handing_to and self._link is not None:
+            self._handing_to = receipt + HANDED_AHEAD * self._wanted.batch_rows
+            self._link.say({"op": "handed", "stream": self._stream, "receipt": self._handing_to})
 
     def _next_frame(self, link: Link) -> Frame | None:
         while True:
@@ -157,6 +239,20 @@ class RemoteSource:
             link.say({"op": "close", "stream": self._stream})
         finally:
             link.close()
+
+
+def loaded_savepoint(stream: str) -> str:
+    """Return the savepoint of the checkpoint that `latest_checkpoint` found; "" there is none."""
+    checkpoints = sys.modules.get("primus.checkpoints")
+    return "" if checkpoints is None else str(checkpoints.loaded_savepoint(stream))
+
+
+def _listed(variable: str) -> list[str]:
+    return [name for name in os.environ.get(variable, "").split(",") if name]
+
+
+def _attempt() -> str:
+    return os.environ.get("PRIMUS_ATTEMPT", "0")
 
 
 def _failure(error: BaseException) -> PrimusError:

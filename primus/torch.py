@@ -45,6 +45,14 @@ class Dataset(IterableDataset[TensorBatch]):
         self.feed = feed
         self._passes = Passes(feed)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the stream, as `Feed.state_dict`."""
+        return self.feed.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to where the stream was, as `Feed.load_state_dict`."""
+        self.feed.load_state_dict(state)
+
     def __iter__(self) -> Iterator[TensorBatch]:
         if get_worker_info() is not None:
             raise FeedError(

@@ -100,4 +100,5 @@ def _feed_plan(spec: JobSpec, role: RoleSpec, reading: Reading) -> FeedPlan:
         framing="arrow" if role.feed == "sdk" else role.framing,
         format={**plan_of(stream), **described(stream)},
         memory_bytes=stream.decoding.memory_bytes,
+        promise=stream.delivery,
     )

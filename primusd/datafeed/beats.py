@@ -84,8 +84,10 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
         reader, _ = _take(draft, reader, lease, last.get(lease.token))
     rest = reader.leases
     known = [one for one in rest if event.has_completed or one.token in last]
+    # Of a group that begins anew nothing comes again that is in its model.
+    counts = event.has_completed or stream.spec.delivery != "exactlyOnce"
     for lease in known:
-        reader = _give_back(draft, reader, lease, last.get(lease.token))
+        reader = _give_back(draft, reader, lease, last.get(lease.token) if counts else None)
     _lose(draft, reader, reader.leases)
     for lease in rest:
         if lease.token == blamed and lease.position == lease.lo and not _is_at_most_once(draft):

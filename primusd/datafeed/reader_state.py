@@ -15,7 +15,17 @@ from msgspec import Struct
 
 from primusd.datafeed.holding import NEVER, Holding, Rate
 from primusd.datafeed.in_flight import InFlight
-from primusd.datafeed.protocol import BadRange, FeedOrders, FeedReport, Held, Lease, Unit, UnitMap
+from primusd.datafeed.pledges import Pledges
+from primusd.datafeed.protocol import (
+    BadRange,
+    FeedAsk,
+    FeedOrders,
+    FeedReport,
+    Held,
+    Lease,
+    Unit,
+    UnitMap,
+)
 
 # Of the lease time: clocks that drift, and the way of a report (docs/protocol.md §6).
 MARGIN = 0.1
@@ -40,6 +50,7 @@ class ReaderState:
 
     Attributes:
         flights: What was delivered and is not taken.
+        pledges: What the trainer marked and asked for.
         state: The daemon's last word: `serve`, `wait`, `paused` or `end`.
         keeps_read: What was read is not cut any more, as if it were delivered.
         is_open: The trainer asked for the stream and did not end.
@@ -67,6 +78,7 @@ class ReaderState:
         self.tracks: tuple[int, ...] = ()
         self.lanes = 0
         self.flights = InFlight()
+        self.pledges = Pledges()
         self._holdings: dict[int, Holding] = {}
         self._returned: dict[int, Held] = {}
         self._units: dict[int, Unit] = {}
@@ -103,6 +115,7 @@ class ReaderState:
                 self._units[lease.unit] = lease.body
             if lease.token not in self._returned:
                 self._renew(lease, deadline=sent_at + ttl_s * (1 - MARGIN))
+        self.pledges.obey(orders)
         self.state = orders.state
         self.window_rows = orders.window_rows
         self.tracks = orders.tracks
@@ -305,6 +318,17 @@ class ReaderState:
         self.is_open = False
         return tuple(final)
 
+    def mark(self, step: int) -> None:
+        """Note that the trainer is at a step, with all that it has taken."""
+        held = [one.held(self.stream) for one in self._holdings.values()]
+        self.pledges.mark(step, (*held, *self._returned.values()))
+        self.is_urgent = True
+
+    def ask(self, ask: FeedAsk) -> bool:
+        """Note what the trainer asks for; return whether there is room for it."""
+        self.is_urgent = True
+        return self.pledges.ask(ask)
+
     def recall(self, count: int) -> None:
         """Note that of what was handed over only so much reached the trainer, which is gone."""
         for token, position in self.flights.reached(count).items():
@@ -393,6 +417,8 @@ class ReaderState:
             returned=tuple(self._returned.values()),
             bad=tuple(s.value for s in self._said if isinstance(s.value, BadRange)),
             mapped=tuple(s.value for s in self._said if isinstance(s.value, UnitMap)),
+            marks=self.pledges.marks,
+            asks=self.pledges.asks,
             rows_per_s=self._rate.rows_per_second,
             buffered_bytes=buffered_bytes,
             waited_ms=int(self._waited_s * 1000),

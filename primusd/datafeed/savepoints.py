@@ -20,6 +20,7 @@ from primusd.job.machine import IGNORE_REASONS, At, Ignore
 START = ""
 """Names where a stream began."""
 SAVEPOINTS_MAX = 1_000
+PASSED_OVER = "a later step was marked by all, and this one was not"
 
 
 def request(stream: Stream, name: str, at: At) -> Stream | Ignore:
@@ -58,11 +59,13 @@ def seal_marked(stream: Stream, at: At) -> Stream:
         marking.as_marked(draft, found)
         made = _sealed(draft.result(), found.name, at, origin="mark", step=found.step)
         rest = tuple(one for one in stream.markings if one.step > found.step)
+        passed = [one.step for one in stream.markings if one.step < found.step]
         stream = replace(
             _with(stream, made),
             markings=rest,
             marked_to=max(stream.marked_to, found.step),
             sealed=(found.step, found.name),
+            unsealed=(passed[-1], PASSED_OVER) if passed else stream.unsealed,
         )
         stream = _pruned(stream)
     return stream

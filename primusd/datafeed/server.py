@@ -155,6 +155,11 @@ class FeedServer:
             "PRIMUS_SOCKET": str(self.socket_path),
             "PRIMUS_STREAMS": ",".join(spoken(stream) for stream in self._desk.readers),
             "PRIMUS_FEED": self._feed(),
+            "PRIMUS_EXACTLY_ONCE": ",".join(
+                spoken(stream)
+                for stream, reader in self._desk.readers.items()
+                if reader.plan.promise == "exactlyOnce"
+            ),
         }
 
     def _feed(self) -> str:
@@ -308,8 +313,11 @@ class FeedServer:
             for pipe in self._pipes.values():
                 pipe.ended(has_completed=code == 0 and signal is None)
             final: list[Held] = []
+            for connection in self._connections:
+                connection.recall()
             for reader in self._desk.readers.values():
                 reader.state.is_stopping = True
+                reader.state.pledges.forget()
                 final += reader.state.give_back_all()
                 reader.drop_buffer()
             self._desk.changed.notify_all()
@@ -324,6 +332,8 @@ class FeedServer:
                 reader = self._desk.readers.get(order.stream)
                 if reader is not None:
                     reader.state.obey(order, sent_at=sent_at, ttl_s=ttl_ms / 1000)
+            for connection in self._connections:
+                connection.say_pledges()
             self._desk.changed.notify_all()
 
     def reports(self) -> tuple[FeedReport, ...]:

@@ -53,6 +53,7 @@ class SocketStream:
         self._lanes = 0
         self._dry_since: float | None = None
         self._has_ended = False
+        self._handed = -1
         reader.choose(columns)
         reader.turns.batch_rows = batch_rows
         reader.state.window_rows_min = 2 * batch_rows
@@ -63,8 +64,18 @@ class SocketStream:
         """Note that the trainer used all rows up to a receipt."""
         self._reader.state.take(receipt, now=self._desk.clock())
 
+    def hand(self, receipt: int) -> None:
+        """Note up to where the trainer may have handed rows out by now; it says so before."""
+        self._handed = max(self._handed, receipt)
+
+    def recall(self) -> None:
+        """Note that the trainer is gone, and used no more than it said that it might."""
+        if self._handed >= 0:
+            self._reader.state.recall(self._handed)
+
     def close(self) -> None:
         """Give back what the trainer did not use: it takes no more."""
+        self.recall()
         self._reader.state.give_back_all()
         self._reader.drop_buffer()
 

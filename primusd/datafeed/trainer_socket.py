@@ -21,6 +21,8 @@ from primus import wire
 from primusd.datafeed.desk import Desk, spoken
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.holding import Holding
+from primusd.datafeed.pledge_words import PledgeWords
+from primusd.datafeed.protocol import FeedAsk
 from primusd.datafeed.socket_stream import SocketStream
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Checkpoint, Progress
@@ -46,6 +48,7 @@ class TrainerConnection:
         self._link = link
         self._peers_file = peers_file
         self._streams: dict[str, SocketStream] = {}
+        self._pledges: dict[str, PledgeWords] = {}
         self._outbox: deque[bytes] = deque()
         self._inbox = bytearray()
         self._unknown: set[str] = set()
@@ -130,13 +133,49 @@ class TrainerConnection:
                     savepoint if isinstance(savepoint, str) else "",
                 )
                 self._desk.is_urgent = True
-            case {"op": ("mark" | "savepoint" | "restore") as op}:
-                self._refuse("NotYet", f"this build has no {op}; streams are read atLeastOnce")
+            case {"op": "handed", "stream": str(name), "receipt": int(receipt)}:
+                if (stream := self._streams.get(name)) is not None:
+                    stream.hand(receipt)
+            case {"op": ("mark" | "savepoint" | "restore"), "stream": str(name)}:
+                self._pledge(name, message)
             case {"op": str(op)} if op not in self._unknown and len(self._unknown) < 64:
                 self._unknown.add(op)
                 log.warning("trainer.op_ignored", op=op)
             case _:
                 pass
+
+    def _pledge(self, name: str, message: Mapping[str, object]) -> None:
+        """Take in a mark or an ask; the daemon's word on it comes later."""
+        reader = self._desk.find(name)
+        if reader is None:
+            self._refuse("UnknownStream", f"this role has no stream {name!r}")
+            return
+        state = reader.state
+        words = self._pledges.setdefault(name, PledgeWords(name, state.pledges))
+        match message:
+            case {"op": "mark", "step": int(step)}:
+                state.take(_whole(message.get("receipt")), now=self._desk.clock())
+                state.mark(step)
+                words.expect_step(step)
+            case {"op": str(kind), "id": int(number), "name": str(savepoint)}:
+                if not state.ask(FeedAsk(number, kind, savepoint)):
+                    self._refuse("TooManyRequests", "so many asks wait for the daemon already")
+                    return
+                words.expect_answer(number)
+            case _:
+                pass
+        self.say_pledges()
+
+    def say_pledges(self) -> None:
+        """Tell the trainer what the daemon said of its marks and asks; with the lock held."""
+        for words in self._pledges.values():
+            for word in words.fresh():
+                self._say(**word)
+
+    def recall(self) -> None:
+        """Note that the trainer is gone; with the lock held."""
+        for stream in self._streams.values():
+            stream.recall()
 
     def _greet(self, message: Mapping[str, object]) -> None:
         number = _whole(message.get("stacks"))
@@ -173,7 +212,9 @@ class TrainerConnection:
             what = f"no stream {name!r}" if name else "no single stream; name one"
             self._refuse("UnknownStream", f"this role has {what}; its streams: {names}")
         elif reader.is_piped:
-            self._refuse("StreamIsPiped", f"the stream comes through a pipe (feed: {reader.plan.delivery})")
+            self._refuse(
+                "StreamIsPiped", f"the stream comes through a pipe (feed: {reader.plan.delivery})"
+            )
         elif layout not in LAYOUTS:
             self._refuse("UnknownLayout", f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
         elif reader.state.is_open:

@@ -60,6 +60,8 @@ class FeedPlan(Struct, frozen=True, array_like=True):
     """"arrow" | "dense" | "lines" | "lines0" | "len32" | "raw"."""
     format: Mapping[str, str]
     memory_bytes: int
+    promise: str = "atLeastOnce"
+    """Of its delivery; with exactlyOnce the trainer says where it begins before it reads."""
 
 
 class LaunchOrder(Struct, frozen=True, array_like=True):

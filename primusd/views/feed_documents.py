@@ -1,5 +1,7 @@
 """The documents about data: Stream, its tasks, and the proof (docs/api-documents.md §5)."""
 
+from collections.abc import Mapping
+
 from msgspec import UNSET, Struct, UnsetType
 
 from primusd.views.documents import Number, Text
@@ -184,6 +186,12 @@ class Verification(_Document, frozen=True, kw_only=True, tag_field="kind", tag="
     skipped: int
     dead: int
     repeated_max: int
+    rewound: int = 0
+    """Positions that were taken, and that restores took back: they came again on purpose."""
+    carried: int = 0
+    """Of those done, the ones that came from another job with a savepoint."""
+    left_out: Mapping[str, int] = {}
+    """Ranges that are skipped or dead, counted by why."""
     gaps: tuple[Flaw, ...]
     overlaps: tuple[Flaw, ...]
     complete: bool

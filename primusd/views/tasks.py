@@ -1,5 +1,6 @@
 """Documents of a stream's tasks, and of the proof that every row is accounted for."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
@@ -71,6 +72,9 @@ def verification(stream: Stream) -> documents.Verification:
         skipped=found.skipped,
         dead=found.dead,
         repeated_max=found.repeated,
+        rewound=stream.rewound,
+        carried=stream.carried_count,
+        left_out=dict(Counter(one.kind for one in tasks(stream, "dead"))),
         gaps=tuple(_flaw(one) for one in found.gaps),
         overlaps=tuple(_flaw(one) for one in found.overlaps),
         complete=complete,
