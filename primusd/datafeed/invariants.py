@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from primusd.datafeed.accounts import verify
-from primusd.datafeed.model import Stream
+from primusd.datafeed.model import Stream, can_grow, size_of
 
 
 def broken(stream: Stream, before: Stream | None = None) -> tuple[str, ...]:
@@ -58,6 +58,9 @@ def _counters(stream: Stream) -> Iterator[str]:
 def _falls(before: Stream, after: Stream) -> Iterator[str]:
     if after.last_token < before.last_token:
         yield "the last token fell"
+    for number, entry in enumerate(before.units):
+        if can_grow(entry.unit) and size_of(after, number) < size_of(before, number):
+            yield f"{entry.unit.location} ends earlier than it did"
     if after.generation != before.generation:
         return
     if after.consumed < before.consumed:

@@ -106,6 +106,9 @@ def check_topics(section: Section, stream: StreamSpec) -> None:
             "of records of Kafka it decodes the values; without it a row is the record: "
             "key, value, offset, timestamp, partition",
         )
+    if any(one.span is not None and one.span.last == "now" for one in stream.sources):
+        hint = "files to: now never end, and topics are read behind files: write two streams"
+        section.wrong("sources", "files with an end beside kafka", hint)
     if stream.split.byte_count:
         section.wrong("split", "rows, as {rows: 65536}", "partitions are cut by offsets")
     if stream.epochs > 1 and any(one.until.kind != "end" for one in sources):
