@@ -448,7 +448,10 @@ def follows_topics(spec: StreamSpec) -> bool:
 def is_endless(spec: StreamSpec) -> bool:
     """Return whether a stream never ends by itself; it takes no part in the verdict."""
     return any(
-        source.kafka is not None and source.kafka.until.kind == "never" for source in spec.sources
+        source.kafka.until.kind == "never"
+        if source.kafka is not None
+        else source.span is not None and source.span.last == "now"
+        for source in spec.sources
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from primusd.admission.events import JobForgotten
 from primusd.job import events as ev
 from primusd.job.phases import AttemptPhase
-from primusd.job.spec import Reading, Source, StreamSpec
+from primusd.job.spec import KafkaSource, Offsets, Reading, Source, StreamSpec, TimeRange
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec
 
 CLICKS = StreamSpec("clicks", (Source("/data/*.txt"),))
@@ -402,6 +402,37 @@ def test_a_stream_that_nobody_reads_takes_no_part_in_the_verdict() -> None:
     cluster.exit("worker-0")
 
     assert cluster.phase == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Source(kafka=KafkaSource(("k1:9092",), ("clicks",))),
+        Source("/data/{{YYYY}}/*.txt", span=TimeRange("2026-01-01", "now")),
+    ],
+    ids=["kafka", "to now"],
+)
+def test_a_stream_without_an_end_takes_no_part_in_the_verdict(source: Source) -> None:
+    cluster = Cluster()
+    readers(cluster, StreamSpec("clicks", (source,)))
+
+    cluster.exit("worker-0")
+    before = cluster.phase
+    cluster.exit("worker-1")
+
+    assert before == "Running"
+    assert verdict(cluster) == ("Succeeded", "Completed")
+    cluster.check_replay()
+
+
+def test_topics_with_an_end_have_to_be_read_to_it() -> None:
+    cluster = Cluster()
+    source = KafkaSource(("k1:9092",), ("clicks",), until=Offsets("end"))
+    readers(cluster, StreamSpec("clicks", (Source(kafka=source),)))
+
+    cluster.exit("worker-0", "worker-1")
+
+    assert verdict(cluster) == ("Failed", "DataLeft")
 
 
 def test_a_reader_is_opened_when_it_registers_and_ended_with_its_last_positions() -> None:
