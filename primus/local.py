@@ -15,13 +15,14 @@ try:
     from primusd.datafeed.columns import (
         ColumnError,
         ColumnPlan,
-        conform,
         describe,
         encode_rows,
         numpy_plan,
     )
     from primusd.datafeed.dense import Stacker
-    from primusd.datafeed.formats.base import ReadError, RowBlock, open_unit
+    from primusd.datafeed.formats.base import ReadError, RowBlock
+    from primusd.datafeed.formats.opening import Opener
+    from primusd.datafeed.formats.settings import Settings
     from primusd.datafeed.protocol import Unit
     from primusd.datafeed.sources.files import ListingError, list_sources
     from primusd.job.spec import Source
@@ -114,9 +115,10 @@ class LocalSource:
         self._frames.close()
 
     def _read(self, units: list[Unit], epochs: int) -> Generator[Frame]:
+        opener = Opener(Settings(columns=self._columns))
         for epoch in range(epochs):
             for number, unit in enumerate(units):
-                opened = open_unit(unit, "", self._columns)
+                opened = opener.open(unit)
                 for block in opened.rows(0, opened.end, block_bytes=BLOCK_BYTES):
                     if block.row_count:
                         yield self._frame(block, epoch, number)
@@ -130,7 +132,6 @@ class LocalSource:
                 self._plan = numpy_plan(self._stacked(block.batch).schema)
                 described = json.loads(json.dumps(describe(self._plan)))
                 self._decoder = NumpyDecoder(described, self._nulls)
-        block = conform(block, self._schema)
         self._receipt += block.row_count
         content: Any = block.batch
         if self._decoder is not None:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from primus.wire import ENTRY, HAS_MASK, padding
-from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.errors import PrimusdError
 
 # Any: the stubs know no common parent of all arrays with what its kinds have.
@@ -48,32 +47,6 @@ class ColumnPlan(NamedTuple):
     width: int
     """Values a row; 0 one value that is no list."""
     encode: Callable[[AnyArray], Encoded]
-
-
-def conform(block: RowBlock, schema: pa.Schema) -> RowBlock:
-    """Return the block with the columns of a schema, in its order.
-
-    Raises:
-        ReadError: A column is missing or has another type.
-    """
-    batch = block.batch
-    if batch.schema.equals(schema):
-        return block
-    columns = []
-    for field in schema:
-        index = batch.schema.get_field_index(field.name)
-        if index < 0:
-            raise ReadError(f"column {field.name} of the files before is missing", kind="data")
-        found = batch.schema.field(index)
-        if found.type != field.type:
-            raise ReadError(
-                f"column {field.name} is {found.type} here and was {field.type} in the files "
-                "before",
-                kind="data",
-            )
-        columns.append(batch.column(index))
-    after = pa.RecordBatch.from_arrays(columns, schema=schema)
-    return RowBlock(after, block.lo, block.hi, block.ends, block.first)
 
 
 def numpy_plan(schema: pa.Schema) -> tuple[ColumnPlan, ...]:
