@@ -18,7 +18,10 @@ from tests.real.port_ranges import own_ports
 from tests.real.second_node import Second
 
 BIN = Path(sys.executable).parent
-WAIT_S = 40
+WAIT_S = 60
+"""Longer than anything takes on a host with ten times as much to do as it has cores for."""
+CTL_S = WAIT_S + 10
+EXECUTORS_TOLD = 4
 FINAL = ("Succeeded", "Failed", "Cancelled")
 
 
@@ -60,6 +63,14 @@ class Head:
         """Return the end of what the daemon logged."""
         return self.log.read_text(errors="replace")[-6000:] if self.log.exists() else ""
 
+    def story(self) -> str:
+        """Return the same, and the end of what a few executors logged: for a test that fails."""
+        parts = [self.told()]
+        for log in sorted(self.state.glob("jobs/*/*/a*/executor.log"))[:EXECUTORS_TOLD]:
+            said = log.read_text(errors="replace")[-1500:]
+            parts.append(f"-- {log.relative_to(self.state)}\n{said}")
+        return "\n".join(parts)
+
     def kill(self) -> None:
         """Kill the daemon without a word."""
         assert self.daemon is not None
@@ -88,7 +99,7 @@ class Head:
             text=True,
             errors="replace",
             check=False,
-            timeout=WAIT_S,
+            timeout=CTL_S,
             cwd=cwd,
         )
         assert done.returncode in allowed, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -112,7 +123,7 @@ class Head:
         """Wait for the end of a job and return its status."""
         self.ctl("wait", name, "--for", "ended", "--timeout", f"{WAIT_S}s", allowed=(0, 10, 11, 12))
         status: dict[str, Any] = self.document("get", name)["status"]
-        assert status["phase"] in FINAL, status
+        assert status["phase"] in FINAL, f"{status}\n{self.story()}"
         return status
 
     def attempts(self, name: str) -> dict[str, int]:
@@ -127,7 +138,7 @@ class Head:
             if holds():
                 return
             time.sleep(0.05)
-        pytest.fail(f"{within_s} s went by: {what}\n{self.told()}")
+        pytest.fail(f"{within_s} s went by: {what}\n{self.story()}")
 
     def processes(self, word: str = "") -> dict[int, str]:
         """Return pid and command line of what runs for this head, known by its folder."""

@@ -88,7 +88,7 @@ def test_no_death_loses_a_row(head: Any, victims: tuple[str, ...]) -> None:
         head.start()
 
     status = head.ended("deaths")
-    assert status["phase"] == "Succeeded", (status, head.told())
+    assert status["phase"] == "Succeeded", (status, head.story())
     assert set(taken(head)) == set(ROWS)
     proof = head.document("data", "deaths", "verify")
     assert proof["ok"], proof

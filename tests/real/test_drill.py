@@ -56,9 +56,18 @@ def events(head: Any, name: str) -> list[dict[str, Any]]:
 
 
 def drilled(head: Any, name: str, *words: str, code: int = 0) -> dict[str, Any]:
-    """Run a drill and return its report."""
-    done = head.ctl("drill", name, *words, "--timeout", "30s", "-o", "json", allowed=(code,))
-    report: dict[str, Any] = json.loads(done.stdout)
+    """Run a drill and return its report; an executor that dials anew just then is waited for."""
+    said: list[str] = []
+
+    def is_done() -> bool:
+        command = ("drill", name, *words, "--timeout", "30s", "-o", "json")
+        done = head.ctl(*command, allowed=(code, 3))
+        said.append(done.stdout)
+        assert done.returncode == code or "not connected" in done.stderr, done.stderr
+        return bool(done.returncode == code)
+
+    head.until("it is drilled", is_done)
+    report: dict[str, Any] = json.loads(said[-1])
     return report
 
 

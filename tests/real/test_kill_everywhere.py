@@ -36,7 +36,7 @@ def one_life(head: Any, place: str, revision: int) -> bool:
         head.start()
         submit(head, job)
     status = head.ended("small")
-    assert status["phase"] == "Succeeded", (place, revision, status, head.told())
+    assert status["phase"] == "Succeeded", (place, revision, status, head.story())
     assert set(head.attempts("small").values()) == {1}, (place, revision)
     said = head.ctl("logs", "small", "--role", "worker").stdout.splitlines()
     rows = sorted(line.partition(" ")[2].strip() for line in said)

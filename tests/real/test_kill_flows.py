@@ -101,7 +101,7 @@ def live(head: Any, flow: Flow) -> None:
         if deed is not None and job["status"]["phase"] == deed.phase:
             head.ctl(*deed.words, allowed=(0, 1, 4, 5))
         time.sleep(0.05)
-    pytest.fail(f"not over within {LIFE_S} s: {job}\n{head.told()}")
+    pytest.fail(f"not over within {LIFE_S} s: {job}\n{head.story()}")
 
 
 def said(head: Any, *words: str) -> Any:
@@ -132,11 +132,11 @@ def life(make_head: Any, flow: Flow, place: str = "after", revision: int = 0) ->
         if head.daemon.poll() is not None:
             head.start()
         job = said(head, "get", "flow")
-        assert job["status"]["phase"] == flow.ends, (place, revision, job, head.told())
+        assert job["status"]["phase"] == flow.ends, (place, revision, job, head.story())
         head.until("every process is gone", lambda: not head.processes("sleep"))
         nodes = head.document("nodes", "list")["items"]
         assert [one["used"]["ports"] for one in nodes] == [0], (place, revision)
-        assert head.attempts("flow") == flow.attempts, (place, revision, head.told())
+        assert head.attempts("flow") == flow.attempts, (place, revision, head.story())
         return int(job["resourceVersion"])
 
 
