@@ -23,6 +23,8 @@ from typing import TextIO
 
 HERE = Path(__file__).parent
 NEEDS = {
+    # Servers that speak like S3 and like Google's storage.
+    "stores": ("moto[s3]", "flask", "flask-cors", "gcp-storage-emulator"),
     "torch": ("torch", "numpy", "torchdata", "accelerate", "lightning"),
     "tensorflow": ("tensorflow-cpu",),
     "jax": ("jax",),

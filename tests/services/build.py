@@ -1,11 +1,12 @@
-"""Fetches the jars of real services that tests talk to, outside the clone.
+"""Fetches real services that tests talk to, by Maven or npm, outside the clone.
 
     python -m tests.services.build             # all of them; `make test` does so by itself
     python -m tests.services.build --lock      # the hashes anew, after a pom here changed
 
-A service is a pom beside this file, `hdfs.xml`, and the hashes of every jar it brings,
-`hdfs.sha256`. Its jars lie in `~/.cache/primusd-tests/<digest of both>/<name>`, complete once `.ok`
-is in it. Whoever fetches holds the lock beside it, so that tests can wait for a fetch under way.
+A service of Java is a pom beside this file, `hdfs.xml`, and the hashes of every jar it brings,
+`hdfs.sha256`; one of Node a folder with `package.json` and its lock file, which has the hashes.
+What was fetched lies in `~/.cache/primusd-tests/<digest of both>/<name>`, complete once `.ok` is in
+it. Whoever fetches holds the lock beside it, so that tests can wait for a fetch under way.
 """
 
 import hashlib
@@ -22,7 +23,9 @@ import pytest
 from tests.environments.build import cache, holding, is_being_built
 
 HERE = Path(__file__).parent
-NAMES = tuple(sorted(one.stem for one in HERE.glob("*.xml")))
+JAVA = tuple(sorted(one.stem for one in HERE.glob("*.xml")))
+NODE = tuple(sorted(one.parent.name for one in HERE.glob("*/package.json")))
+NODE_FILES = ("package.json", "package-lock.json")
 FETCH_WITHIN_S = 600
 
 
@@ -31,15 +34,24 @@ def need_jars(name: str) -> Path:
 
     Missing jars, or no Java, fail the test in CI, and are a reason to skip it elsewhere.
     """
+    return _need(name, "java", "default-jre-headless")
+
+
+def need_modules(name: str) -> Path:
+    """Return the `node_modules` of a service, likewise."""
+    return _need(name, "node", "nodejs") / "node_modules"
+
+
+def _need(name: str, program: str, package: str) -> Path:
     place = folder(name)
     end = time.monotonic() + FETCH_WITHIN_S
     while not (place / ".ok").exists() and is_being_built(place) and time.monotonic() < end:
         time.sleep(0.2)
     missing = ""
     if not (place / ".ok").exists():
-        missing = f"no jars of {name} in {place}: run python -m tests.services.build"
-    elif not shutil.which("java"):
-        missing = f"{name} needs Java: apt-get install default-jre-headless"
+        missing = f"{name} is not in {place}: run python -m tests.services.build"
+    elif not shutil.which(program):
+        missing = f"{name} needs {program}: apt-get install {package}"
     if missing and os.environ.get("CI"):
         pytest.fail(missing)
     if missing:
@@ -48,26 +60,41 @@ def need_jars(name: str) -> Path:
 
 
 def folder(name: str) -> Path:
-    """Return where a service's jars are or will be; other hashes are another place."""
-    told = _pom(name).read_bytes() + _hashes(name).read_bytes()
+    """Return where a service is or will be; other hashes are another place."""
+    if name in NODE:
+        told = b"".join((HERE / name / file).read_bytes() for file in NODE_FILES)
+    else:
+        told = _pom(name).read_bytes() + _hashes(name).read_bytes()
     return cache() / hashlib.sha256(told).hexdigest()[:16] / name
 
 
 def fetch(name: str) -> None:
-    """Fetch the jars of a service, unless they are there; whoever calls holds its lock."""
+    """Fetch a service, unless it is there; whoever calls holds its lock."""
     place = folder(name)
     if (place / ".ok").exists():
         return
     shutil.rmtree(place, ignore_errors=True)
-    _copy_jars(name, place)
-    wanted, found = _hashes(name).read_text(), _told(place)
-    if wanted != found:
-        raise SystemExit(f"the jars of {name} are not those that were pinned:\n{found}")
+    if name in NODE:
+        _install_modules(name, place)
+    else:
+        _copy_jars(name, place)
+        wanted, found = _hashes(name).read_text(), _told(place)
+        if wanted != found:
+            raise SystemExit(f"the jars of {name} are not those that were pinned:\n{found}")
     (place / ".ok").touch()
 
 
+def _install_modules(name: str, place: Path) -> None:
+    _need_programs(("node", "npm"), ("nodejs", "npm"))
+    place.mkdir(parents=True)
+    for file in NODE_FILES:
+        shutil.copy(HERE / name / file, place)
+    flags = ["--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--silent"]
+    subprocess.run(["npm", "ci", *flags], cwd=place, stdin=subprocess.DEVNULL, check=True)
+
+
 def _copy_jars(name: str, place: Path) -> None:
-    _need_maven()
+    _need_programs(("mvn", "java"), ("maven", "default-jre-headless"))
     command = [
         "mvn",
         "-B",
@@ -81,12 +108,11 @@ def _copy_jars(name: str, place: Path) -> None:
     subprocess.run([*command, *flags], stdin=subprocess.DEVNULL, check=True)
 
 
-def _need_maven() -> None:
-    packages = ["maven", "default-jre-headless"]
-    if shutil.which("mvn") and shutil.which("java"):
+def _need_programs(programs: tuple[str, ...], packages: tuple[str, ...]) -> None:
+    if all(shutil.which(program) for program in programs):
         return
     if os.geteuid() or not shutil.which("apt-get"):
-        raise SystemExit(f"no Maven here: apt-get install {' '.join(packages)}")
+        raise SystemExit(f"{' and '.join(programs)} missing: apt-get install {' '.join(packages)}")
     install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
     if subprocess.run(install, check=False).returncode:
         subprocess.run(["apt-get", "update", "-q"], check=True)
@@ -113,7 +139,7 @@ def _hashes(name: str) -> Path:
 def main() -> None:
     """Do what the command line says."""
     if "--lock" in sys.argv:
-        for name in NAMES:
+        for name in JAVA:
             place = cache() / "lock" / name
             shutil.rmtree(place, ignore_errors=True)
             _copy_jars(name, place)
@@ -121,7 +147,7 @@ def main() -> None:
         return
     with ExitStack() as held:
         # All from the first moment: who waits for the last is to know that it comes.
-        locks = {name: held.enter_context(holding(folder(name))) for name in NAMES}
+        locks = {name: held.enter_context(holding(folder(name))) for name in (*JAVA, *NODE)}
         for name, lock_of_it in locks.items():
             begin = time.monotonic()
             fetch(name)

@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from tests.services.build import need_jars
 from tests.services.processes import Service, free_ports, java
@@ -101,12 +102,12 @@ class Hdfs:
     def put(self, path: str, data: bytes) -> None:
         """Write a file, whole, over one that is there."""
         asked = f"CREATE&overwrite=true&noredirect=true&blocksize={128 << 20}"
-        where = json.loads(self.ask("PUT", path, asked))["Location"]
+        where = quote(json.loads(self.ask("PUT", path, asked))["Location"], safe=":/?&=%")
         self._send(urllib.request.Request(where, data=data, method="PUT"))
 
     def ask(self, method: str, path: str, operation: str) -> bytes:
         """Return what WebHDFS answers: `ask("DELETE", "/a", "DELETE&recursive=true")`."""
-        url = f"http://{self.web}/webhdfs/v1{path}?op={operation}&user.name=root"
+        url = f"http://{self.web}/webhdfs/v1{quote(path)}?op={operation}&user.name=root"
         return self._send(urllib.request.Request(url, method=method))
 
     def _send(self, request: urllib.request.Request) -> bytes:

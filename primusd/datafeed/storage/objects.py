@@ -17,6 +17,8 @@ S3_SCHEMES = ("s3", "s3a", "s3n")
 GCS_SCHEMES = ("gs", "gcs")
 AZURE_SCHEMES = ("abfs", "abfss", "az")
 CONNECT_S, REQUEST_S = 10.0, 30.0
+TRIES = 3
+"""By itself the client tries ten times; whoever asked does so again, and longer."""
 _GONE = ("NO_SUCH_KEY", "NO_SUCH_BUCKET", "RESOURCE_NOT_FOUND", "BlobNotFound", "HTTP status 404")
 _DENIED = (
     *("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "HTTP status 403", "INVALID_CLIENT"),
@@ -107,13 +109,14 @@ def _client(scheme: str, authority: str, options: Mapping[str, str]) -> "fs.File
             endpoint_override=endpoint or None,
             connect_timeout=CONNECT_S,
             request_timeout=REQUEST_S,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
         )
     if scheme in GCS_SCHEMES:
         return fs.GcsFileSystem(
             anonymous=anonymous,
             scheme=kind or "https",
             endpoint_override=host or None,
-            retry_time_limit=timedelta(seconds=REQUEST_S),
+            retry_time_limit=timedelta(seconds=CONNECT_S),
         )
     account = options.get("account") or authority.partition("@")[2].partition(".")[0]
     if not account:
@@ -125,7 +128,7 @@ def _client(scheme: str, authority: str, options: Mapping[str, str]) -> "fs.File
     places: dict[str, Any] = {}
     for service in ("blob", "dfs"):
         places |= {f"{service}_storage_authority": host, f"{service}_storage_scheme": kind}
-    return fs.AzureFileSystem(account, key, **places)
+    return fs.AzureFileSystem(account, account_key=key, **places)
 
 
 def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,0 +1,221 @@
+"""HDFS for real: the contract of storages by both clients, and what a cluster does on bad days."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from primusd.datafeed.formats.base import open_pinned
+from primusd.datafeed.protocol import Unit
+from primusd.datafeed.sources.files import ListingError, list_files
+from primusd.datafeed.storage import schemes
+from primusd.datafeed.storage.base import ReadError
+from primusd.job.spec import Source
+from tests.contracts.storage_contract import StorageContract
+from tests.services.hdfs import Hdfs, running_hdfs
+
+NUMBERS = count()
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
+
+
+class Folder:
+    def __init__(self, hdfs: Hdfs, base: str) -> None:
+        self.options: dict[str, str] = {}
+        self._hdfs = hdfs
+        self._path = f"/contract{next(NUMBERS)}"
+        self.url = base + self._path
+        hdfs.ask("PUT", self._path, "MKDIRS")
+
+    def put(self, name: str, data: bytes) -> None:
+        self._hdfs.put(f"{self._path}/{name}", data)
+
+    def remove(self, name: str) -> None:
+        self._hdfs.ask("DELETE", f"{self._path}/{name}", "DELETE")
+
+
+class TestNativeClient(StorageContract):
+    @pytest.fixture
+    def place(self, hdfs: Hdfs) -> Folder:
+        return Folder(hdfs, hdfs.url)
+
+
+class TestWebService(StorageContract):
+    @pytest.fixture
+    def place(self, hdfs: Hdfs) -> Folder:
+        return Folder(hdfs, f"webhdfs://{hdfs.web}")
+
+
+BASES: list[Callable[[Hdfs], str]] = [lambda hdfs: hdfs.url, lambda hdfs: f"webhdfs://{hdfs.web}"]
+BY_BOTH = pytest.mark.parametrize("base", BASES, ids=["native", "web"])
+
+
+def only_unit(url: str, name: str = "text") -> Unit:
+    (unit,) = list_files(Source(url), name)
+    return unit
+
+
+def kind_of(read: Callable[[], object]) -> tuple[str, str]:
+    """Return what kind of failure a read has, and what it says."""
+    with pytest.raises(ReadError) as caught:
+        read()
+    return caught.value.kind, caught.value.message
+
+
+@BY_BOTH
+def test_a_file_that_is_shorter_than_it_was_listed_is_named(
+    hdfs: Hdfs, base: Callable[[Hdfs], str]
+) -> None:
+    """Truncated after it was listed and opened; an opened reader may have the old blocks."""
+    hdfs.put("/cut/a.txt", b"row\n" * 3_000_000)
+    unit = only_unit(f"{base(hdfs)}/cut/a.txt")
+    file = open_pinned(unit)
+    assert file.pread(0, 8) == b"row\nrow\n"
+
+    hdfs.ask("POST", "/cut/a.txt", "TRUNCATE&newlength=1000")
+
+    assert kind_of(file.check)[0] == "changed"
+    kind, text = kind_of(lambda: open_pinned(unit))
+    # The new length shows once the last block was recovered.
+    assert (kind, "it has 1000 bytes" in text or "written again" in text) == ("changed", True)
+
+
+def test_the_rows_of_a_file_that_was_replaced_are_never_mixed_by_the_web_service(
+    hdfs: Hdfs,
+) -> None:
+    hdfs.put("/mix/a.txt", b"old row\n" * 1_000_000)
+    unit = only_unit(f"webhdfs://{hdfs.web}/mix/a.txt")
+    file = open_pinned(unit)
+    assert file.pread(0, 8) == b"old row\n"
+
+    hdfs.put("/mix/a.txt", b"new row\n" * 1_000_000)
+
+    kind, text = kind_of(lambda: file.pread(5_000_000, 8))
+    assert (kind, "it was written again" in text) == ("changed", True)
+
+
+def test_a_reader_of_the_native_client_has_the_blocks_of_the_file_it_opened(hdfs: Hdfs) -> None:
+    hdfs.put("/own/a.txt", b"old row\n" * 1_000)
+    file = open_pinned(only_unit(f"{hdfs.url}/own/a.txt"))
+    hdfs.put("/own/a.txt", b"new row\n" * 1_000)
+
+    assert file.pread(0, 8) == b"old row\n"
+    assert kind_of(file.check)[0] == "changed"
+
+
+def test_parquet_is_read_by_ranges_from_its_footer(hdfs: Hdfs, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"a": range(200_000), "b": [str(n % 7) for n in range(200_000)]})
+    pq.write_table(table, path, row_group_size=50_000)
+    hdfs.put("/table/a.parquet", path.read_bytes())
+    file = open_pinned(only_unit(f"{hdfs.url}/table/a.parquet", "parquet"))
+
+    found = pq.ParquetFile(file.arrow(), pre_buffer=True).read(["a"])
+
+    assert found.column("a").to_pylist() == list(range(200_000))
+
+
+@BY_BOTH
+def test_a_data_node_that_is_gone_is_waited_for(hdfs: Hdfs, base: Callable[[Hdfs], str]) -> None:
+    hdfs.put("/gone/a.txt", b"row\n" * 1_000)
+    unit = only_unit(f"{base(hdfs)}/gone/a.txt")
+    file = open_pinned(unit)
+
+    hdfs.data_node.kill()
+    try:
+        kind, text = kind_of(lambda: file.pread(0, 8))
+        assert kind == "transient", text
+    finally:
+        hdfs.data_node.start()
+        hdfs.until_ready()
+
+    hdfs.data_node.until("the block is read", lambda: can_read(unit))
+
+
+@BY_BOTH
+def test_a_name_node_in_safe_mode_is_waited_for(hdfs: Hdfs, base: Callable[[Hdfs], str]) -> None:
+    """It was started again and knows of no DataNode yet: names are told, bytes are not."""
+    hdfs.put("/safe/a.txt", b"row\n" * 1_000)
+    url = f"{base(hdfs)}/safe/a.txt"
+    unit = only_unit(url)
+
+    hdfs.data_node.kill()
+    hdfs.name_node.kill()
+    try:
+        with pytest.raises(ListingError) as caught:
+            only_unit(url)
+        assert not caught.value.permanent
+        assert kind_of(lambda: open_pinned(unit))[0] == "transient"
+
+        hdfs.name_node.start()
+        hdfs.name_node.until("it answers", lambda: can_list(url))
+
+        assert only_unit(url) == unit
+        kind, text = kind_of(lambda: open_pinned(unit).pread(0, 8))
+        assert (kind, "afe mode" in text) == ("transient", True)
+    finally:
+        if not hdfs.name_node.is_running:
+            hdfs.name_node.start()
+        hdfs.data_node.start()
+        hdfs.until_ready()
+
+    hdfs.data_node.until("the block is read", lambda: can_read(unit))
+
+
+def can_read(unit: Unit) -> bool:
+    try:
+        return open_pinned(unit).pread(0, 8) == b"row\nrow\n"
+    except ReadError as error:
+        if error.kind != "transient":
+            raise
+        return False
+
+
+def can_list(url: str) -> bool:
+    try:
+        return bool(only_unit(url))
+    except ListingError as error:
+        if error.permanent:
+            raise
+        return False
+
+
+def test_a_name_service_is_found_by_its_configuration(hdfs: Hdfs, tmp_path: Path) -> None:
+    """The first of its NameNodes is none; `hdfs:///` is the default file system."""
+    address = hdfs.url.removeprefix("hdfs://")
+    values = {
+        "fs.defaultFS": "hdfs://cluster",
+        "dfs.nameservices": "cluster",
+        "dfs.ha.namenodes.cluster": "one,two",
+        "dfs.namenode.rpc-address.cluster.one": "127.0.0.1:1",
+        "dfs.namenode.rpc-address.cluster.two": address,
+    }
+    lines = [f"<property><name>{n}</name><value>{v}</value></property>" for n, v in values.items()]
+    text = "<configuration>\n" + "\n".join(lines) + "\n</configuration>\n"
+    (tmp_path / "core-site.xml").write_text(text)
+    (tmp_path / "hdfs-site.xml").write_text(text)
+    hdfs.put("/named/a.txt", b"row\n")
+
+    for url in ("hdfs://cluster/named/*.txt", "hdfs:///named/a.txt"):
+        (unit,) = list_files(Source(url, storage={"confDir": str(tmp_path)}), "text")
+        assert unit.options["storage.confDir"] == str(tmp_path)
+        assert open_pinned(unit).pread(0, 4) == b"row\n"
+
+
+def test_an_absent_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "hdfs_native", None)
+    monkeypatch.setattr(schemes, "_clients", {})
+
+    with pytest.raises(ListingError, match="needs the package hdfs-native") as caught:
+        only_unit("hdfs://nowhere/a.txt")
+
+    assert "pip install 'primusd[hdfs]'" in caught.value.hint
+    assert caught.value.permanent

@@ -1,0 +1,66 @@
+"""Object stores: the contract of storages against servers that speak like them."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.storage_contract import StorageContract
+from tests.services.stores import (
+    AZURE_KEY,
+    Store,
+    running_azure,
+    running_gcs,
+    running_s3,
+)
+
+NUMBERS = count()
+SERVERS: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
+    "s3": running_s3,
+    "gcs": running_gcs,
+    "azure": running_azure,
+}
+pytestmark = pytest.mark.timeout(700)
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "tests")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+        patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
+        with SERVERS[request.param](tmp_path_factory.mktemp("store")) as running:
+            running.files.create_dir("bucket")
+            yield running
+
+
+class Prefix:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._path = f"bucket/contract{next(NUMBERS)}"
+        self.url = store.url + self._path.removeprefix("bucket")
+        self.options = store.options
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._store.files.open_output_stream(f"{self._path}/{name}") as file:
+            file.write(data)
+
+    def remove(self, name: str) -> None:
+        self._store.files.delete_file(f"{self._path}/{name}")
+
+
+class TestObjects(StorageContract):
+    @pytest.fixture
+    def place(self, store: Store) -> Prefix:
+        return Prefix(store)
+
+    def wait_for_another_time(self) -> None:
+        # They tell whole seconds.
+        second = int(time.time())
+        while int(time.time()) == second:
+            time.sleep(0.05)
