@@ -23,7 +23,7 @@ from primusd.datafeed.sources.listing import Piece
 from primusd.engine import Anew, Engine
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Bootstrap
-from primusd.following import OpenCluster, follow_topics, open_cluster
+from primusd.following import LOOKS_AT_ONCE, OpenCluster, follow_topics, open_cluster
 from primusd.job.commands import (
     CarryPositions,
     Command,
@@ -106,6 +106,7 @@ class Effects:
         self._running: dict[Key, tuple[Command, anyio.CancelScope]] = {}
         self._calls = anyio.CapacityLimiter(CALLS_AT_ONCE)
         self._listings = anyio.CapacityLimiter(LISTINGS_AT_ONCE)
+        self._looks = anyio.CapacityLimiter(LOOKS_AT_ONCE)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Ask every launcher what it has, then keep all plans, until cancelled."""
@@ -200,7 +201,9 @@ class Effects:
             case ListUnits():
                 await self._list(command)
             case FollowTopics():
-                await follow_topics(self._engine, command, self._open_cluster, self._sleep)
+                await follow_topics(
+                    self._engine, command, self._open_cluster, self._sleep, self._looks
+                )
             case DropRecord():
                 await anyio.to_thread.run_sync(self._drop_record, command.job)
             case CarryPositions():

@@ -19,7 +19,10 @@ from primusd.timer import Sleep
 log = structlog.get_logger()
 
 FOLLOW_MS = 500
-"""Between two looks: what is new in a topic is handed out at most so much later."""
+"""Between two looks while there is something new: it is handed out at most so much later."""
+FOLLOW_IDLE_MS = 2_000
+"""Between two looks while there is nothing new, doubled up to here."""
+LOOKS_AT_ONCE = 16
 LOOK_S = 20.0
 CLOSE_S = 3.0
 
@@ -49,11 +52,22 @@ async def topics_now(spec: StreamSpec, *, now_ms: int) -> tuple[tuple[Unit, int,
 
 
 async def follow_topics(
-    engine: Engine, command: FollowTopics, open_cluster: OpenCluster, sleep: Sleep
+    engine: Engine,
+    command: FollowTopics,
+    open_cluster: OpenCluster,
+    sleep: Sleep,
+    looks: anyio.CapacityLimiter,
 ) -> None:
     """Look at a stream's topics again and again, as long as that is planned.
 
     A failure is told to the ledger, which puts the next look off and names it in the status.
+
+    Args:
+        engine: Whose stream it is.
+        command: Names the stream.
+        open_cluster: Returns what answers about the topics of a source.
+        sleep: Waits.
+        looks: Bounds how many streams are looked for at once.
     """
     machine = f"{command.job}/{command.stream}"
     stream = engine.world.streams.get(machine)
@@ -61,9 +75,12 @@ async def follow_topics(
         return
     clusters = _opened(stream.spec, open_cluster)
     try:
+        delay_ms = FOLLOW_MS
         while (stream := engine.world.streams.get(machine)) is not None:
-            await _look(engine, machine, stream, clusters)
-            await sleep(FOLLOW_MS)
+            async with looks:
+                is_new = await _look(engine, machine, stream, clusters)
+            delay_ms = FOLLOW_MS if is_new else min(2 * delay_ms, FOLLOW_IDLE_MS)
+            await sleep(delay_ms)
     finally:
         await _close(clusters)
 
@@ -84,7 +101,8 @@ async def _close(clusters: Mapping[int, Cluster]) -> None:
 
 async def _look(
     engine: Engine, machine: str, stream: Stream, clusters: Mapping[int, Cluster]
-) -> None:
+) -> bool:
+    """Tell what is new, or why nobody can say; return whether there was something."""
     try:
         with anyio.fail_after(LOOK_S):
             event = await look(stream, clusters, now_ms=engine.at_ms())
@@ -97,8 +115,9 @@ async def _look(
     else:
         if event is not None:
             await engine.propose(machine, event, by="source")
-        return
+        return event is not None
     try:
         await engine.propose(machine, failed, by="source")
     except PrimusdError as error:
         log.warning("listing.failed", stream=machine, text=str(error))
+    return False

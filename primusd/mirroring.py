@@ -66,6 +66,7 @@ class Mirror:
         self._samples: dict[tuple[str, int], _Sample] = {}
         self._committed: dict[Group, dict[Place, int]] = {}
         self._clusters: dict[Group, Cluster] = {}
+        self._faults: dict[Group, str] = {}
 
     async def run(self) -> None:
         """Mirror every ten seconds until cancelled."""
@@ -109,8 +110,12 @@ class Mirror:
             with anyio.fail_after(COMMIT_S):
                 await cluster.commit(offsets)
         except (ListingError, TimeoutError) as error:
-            log.warning("mirror.failed", stream=group[0], group=kafka.group, text=str(error))
+            text = str(error)
+            if self._faults.get(group) != text:
+                log.warning("mirror.failed", stream=group[0], group=kafka.group, text=text)
+                self._faults[group] = text
             return
+        self._faults.pop(group, None)
         self._committed[group] = offsets
         if len(self._clusters) > CLUSTERS_MAX:
             await self._clusters.pop(group).close()
@@ -119,8 +124,9 @@ class Mirror:
         """Let go of what is mirrored no more."""
         for group in self._clusters.keys() - kept:
             await self._clusters.pop(group).close()
-        for group in self._committed.keys() - kept:
-            del self._committed[group]
+        for found in (self._committed, self._faults):
+            for group in found.keys() - kept:
+                del found[group]
 
 
 def _place(place: PartitionPlace) -> Place:

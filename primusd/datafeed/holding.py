@@ -3,6 +3,7 @@
 from primusd.datafeed.protocol import Held, Lease, Unit
 
 NEVER = float("-inf")
+BEHIND_FILES = 1 << 62
 HALF_LIFE_S = 5.0
 BUSY_MIN_S = 0.001
 
@@ -41,6 +42,16 @@ class Holding:
         self.is_stuck = False
         self.left_out_to = -1
         self.left_out = 0
+
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        """What it is read by: epoch, unit and place; partitions as they were granted.
+
+        Else one that grows for ever would keep all others waiting.
+        """
+        if self.unit.kind == "kafka":
+            return self.lease.epoch, BEHIND_FILES, self.lease.token
+        return self.lease.epoch, self.lease.unit, self.lease.lo
 
     @property
     def is_read(self) -> bool:

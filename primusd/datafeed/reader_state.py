@@ -165,11 +165,7 @@ class ReaderState:
 
     def next_to_read(self) -> Holding | None:
         """Return the lease to read on: in order of epoch, unit and place."""
-        return min(
-            self.unread(),
-            key=lambda one: (one.lease.epoch, one.lease.unit, one.lease.lo),
-            default=None,
-        )
+        return min(self.unread(), key=lambda one: one.turn, default=None)
 
     def unread(self) -> list[Holding]:
         """Return the leases that are to be read on."""

@@ -179,6 +179,22 @@ def test_leases_are_read_by_epoch_then_unit_then_place() -> None:
     assert found == [4, 3, 2, 1]
 
 
+def test_partitions_are_read_as_they_were_granted_so_that_none_waits_for_ever() -> None:
+    state = opened()
+    body = Unit("kafka", "clicks/0", 0, "")
+    busy = Lease(0, 0, 50, 60, 3, 50, body=body)
+    slow = Lease(0, 7, 0, 9, 2, 0, body=body)
+
+    obey(state, busy, slow)
+    first = state.next_to_read()
+    state.was_read(2, 9)
+    second = state.next_to_read()
+
+    assert first is not None
+    assert second is not None
+    assert (first.lease.unit, second.lease.unit) == (7, 0)
+
+
 def test_a_lease_without_a_known_body_is_not_held_so_that_its_body_comes() -> None:
     state = opened()
     bare = Lease(0, 7, 0, 10, 1, 0)

@@ -1,5 +1,6 @@
 """Topics of a real Kafka, read by a whole primusd."""
 
+import json
 import sys
 import time
 from collections import Counter
@@ -86,7 +87,7 @@ def values(first: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-def test_M103_a_broker_dies_partitions_come_and_every_record_is_read_once(
+def test_M103_broker_and_daemon_die_partitions_come_and_every_record_is_read_once(
     kafka: Kafka, shared: Any
 ) -> None:
     topic = kafka.make_topic("clicks", 2)
@@ -102,6 +103,8 @@ def test_M103_a_broker_dies_partitions_come_and_every_record_is_read_once(
     )
     assert shared.phase("follow") == "Running"
     kafka.broker.start()
+    shared.kill()
+    shared.start()
     kafka.until_ready()
     kafka.add_partitions(topic, 4)
     for partition in range(4):
@@ -133,6 +136,22 @@ def test_M103_a_broker_dies_partitions_come_and_every_record_is_read_once(
     assert shared.ended("follow")["phase"] == "Succeeded"
 
 
+def original(bootstrap: str) -> dict[str, object]:
+    """Return the original's own example of Kafka, but for its address."""
+    topic = {
+        "topic": "lines",
+        "consumerGroup": "primus-example",
+        "kafkaStartUpMode": "EARLIEST",
+        "config": {"bootstrap.servers": bootstrap, "enable.auto.commit": "true"},
+    }
+    worker = {"roleName": "worker", "num": 1, "command": "head -n32", "successPercent": 100}
+    return {
+        "name": "head",
+        "role": [{**worker, "inputPolicy": "STREAMING"}],
+        "inputManager": {"kafkaConfig": {"topics": [topic], "kafkaMessageType": "JSON"}},
+    }
+
+
 def test_A11_a_program_reads_values_as_lines_and_ends_the_job_by_its_own_end(
     kafka: Kafka, shared: Any
 ) -> None:
@@ -151,7 +170,7 @@ data:
     shown = shared.ctl("preview", str(job), "--rows", "3").stdout
     assert "rows: records, 1 or more partitions, from lines/0" in shown
     assert "line 2" in shown
-    shared.submit(job.read_text())
+    shared.submit(json.dumps(original(kafka.bootstrap)))
 
     assert shared.ended("head")["phase"] == "Succeeded"
     said = shared.ctl("logs", "head").stdout.splitlines()

@@ -28,7 +28,7 @@ def open_partition(unit: Unit, settings: Settings) -> PartitionUnit:
     decode = Values(settings, unit.location).decode if settings.format else None
     wanted = settings.columns or COLUMNS
     looked_at = (one.column for one in settings.filter)
-    client = lent(unit)
+    client = lent(unit, settings.block_bytes)
     return PartitionUnit(
         unit,
         client,

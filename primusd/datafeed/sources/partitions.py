@@ -29,9 +29,10 @@ from primusd.job.spec import KafkaSecurity
 FETCH_MS = 300
 """A fetch waits so long for records; there are some, or a hole."""
 FETCH_BYTES = 2 << 20
+"""Most of one fetch, but for a record that is larger; readers with little memory fetch less."""
 CALL_S = 20.0
 """One call: connecting, with all that the client tries again."""
-IDLE_MAX = 32
+IDLE_MAX = 16
 """Partitions of a process whose connections are kept while others are read."""
 
 T = TypeVar("T")
@@ -84,13 +85,13 @@ _IDLE: "OrderedDict[tuple[str, frozenset[tuple[str, str]]], PartitionClient]" = 
 _IDLE_LOCK = threading.Lock()
 
 
-def lent(unit: Unit) -> "PartitionClient":
+def lent(unit: Unit, fetch_bytes: int = FETCH_BYTES) -> "PartitionClient":
     """Return a client of a partition: the one that was given back, else a new one.
 
     A reader goes from partition to partition; connecting takes longer than what many have new.
     """
     with _IDLE_LOCK:
-        return _IDLE.pop(_key(unit), None) or PartitionClient(unit)
+        return _IDLE.pop(_key(unit), None) or PartitionClient(unit, min(fetch_bytes, FETCH_BYTES))
 
 
 def give_back(client: "PartitionClient") -> None:
@@ -111,9 +112,10 @@ def _key(unit: Unit) -> tuple[str, frozenset[tuple[str, str]]]:
 class PartitionClient:
     """One partition as a reader fetches it. Blocks; of one thread."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, fetch_bytes: int = FETCH_BYTES) -> None:
         self.key = _key(unit)
         self._unit = unit
+        self._fetch_bytes = fetch_bytes
         self._way = _way(unit)
         self._partition = partition_of(place_of(unit))
         self._consumer: Consumer | None = None
@@ -208,7 +210,7 @@ class PartitionClient:
     async def _opened(self) -> Consumer:
         if self._consumer is None:
             self._consumer = await self._way.consumer(
-                fetch_max_wait_ms=FETCH_MS // 2, max_partition_fetch_bytes=FETCH_BYTES
+                fetch_max_wait_ms=FETCH_MS // 2, max_partition_fetch_bytes=self._fetch_bytes
             )
             self._consumer.assign([self._partition])
             self._at, self._is_resting = -1, False
