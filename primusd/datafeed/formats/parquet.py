@@ -103,15 +103,34 @@ class ParquetUnit:
     def _decoded(self, group: int, block_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield a row group in batches of about so many bytes."""
         parquet = self._reader_of(group)
+        count = self._groups[group].num_rows
         if not self._row_bytes:
-            probe = next(self._iter(parquet, PROBE_ROWS, group), None)
-            if probe is not None and probe.num_rows:
-                self._row_bytes = max(1, probe.nbytes // probe.num_rows)
-        rows = max(1, min(BLOCK_ROWS_MAX, block_bytes // max(1, self._row_bytes)))
+            self._row_bytes = self._measured(group)
+        # Half as much again is better than two batches where one would nearly do.
+        parts = (count * self._row_bytes + block_bytes // 2) // max(1, block_bytes)
+        rows = max(1, min(BLOCK_ROWS_MAX, -(-count // max(1, parts))))
         for batch in self._iter(parquet, rows, group):
             if batch.num_rows:
                 self._row_bytes = max(self._row_bytes, batch.nbytes // batch.num_rows)
             yield batch
+
+    def _measured(self, group: int) -> int:
+        """Return about what a row takes once it is decoded."""
+        metadata = self._groups[group]
+        chunks = [metadata.column(place) for place in self._places]
+        found = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, metadata.num_rows)
+        # Texts that are stored once and named by number grow when they are decoded.
+        grown = [
+            chunk.path_in_schema
+            for chunk in chunks
+            if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
+        ]
+        if grown:
+            paged = self._paged()
+            probe = next(paged.iter_batches(PROBE_ROWS, row_groups=[group], columns=grown), None)
+            if probe is not None and probe.num_rows:
+                found += probe.nbytes // probe.num_rows
+        return max(1, found)
 
     def _iter(self, parquet: pq.ParquetFile, rows: int, group: int) -> Iterator[pa.RecordBatch]:
         return parquet.iter_batches(rows, row_groups=[group], columns=self._columns)
@@ -119,6 +138,9 @@ class ParquetUnit:
     def _reader_of(self, group: int) -> pq.ParquetFile:
         """Return what reads a group: column by column whole, or page by page where it is large."""
         metadata = self._groups[group]
+        most = self._settings.memory_bytes // 4
+        if self._file.fd >= 0 and metadata.total_byte_size <= most:
+            return self._parquet
         ranges = []
         for place in self._places:
             chunk = metadata.column(place)
@@ -126,10 +148,13 @@ class ParquetUnit:
             first = min(first, chunk.data_page_offset)
             ranges.append((first, chunk.total_compressed_size))
         byte_count = sum(count for _, count in ranges)
-        if byte_count <= self._settings.memory_bytes // 4:
+        if byte_count <= most:
             self._file.prefetch(ranges)
             return self._parquet
-        # The footer is given along: it is read once for a file.
+        return self._paged()
+
+    def _paged(self) -> pq.ParquetFile:
+        """Return what reads page by page; the footer is given along, which is read once a file."""
         return pq.ParquetFile(
             self._file.arrow(),
             metadata=self._parquet.metadata,
