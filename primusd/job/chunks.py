@@ -4,11 +4,14 @@ A role never walks its replicas to decide: it reads the sums of the chunks' coun
 earliest times, and opens only chunks that have something due.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from primusd.job.counts import (
+    COUNTS,
     WANTING,
     Count,
     RoleRules,
@@ -23,9 +26,10 @@ from primusd.job.model import CHUNK_REPLICAS, Chunk, Replica, RoleState
 SHED_SHARE = 10
 """The demand is told anew when one in so many of the replicas it names wants no slot any more."""
 
-NO_COUNTS = (0,) * len(Count)
+NO_COUNTS = (0,) * COUNTS
 NOBODY = Replica(-1)
 """What is counted nowhere."""
+DUE, BEGIN, DEADLINE = attrgetter("due_ms"), attrgetter("begin_ms"), attrgetter("deadline_ms")
 
 
 def _kept(replica: Replica, rules: RoleRules) -> Replica:
@@ -38,7 +42,7 @@ def _kept(replica: Replica, rules: RoleRules) -> Replica:
 
 
 def _earliest(times: Iterable[int]) -> int:
-    return min((one for one in times if one), default=0)
+    return min(filter(None, times), default=0)
 
 
 def _chunk(replicas: Iterable[Replica], rules: RoleRules) -> Chunk:
@@ -47,14 +51,14 @@ def _chunk(replicas: Iterable[Replica], rules: RoleRules) -> Chunk:
     counts = list(NO_COUNTS)
     wanted = 0
     for bit, replica in enumerate(kept):
-        _count(counts, NOBODY, replica)
+        _count(NOBODY, replica, counts, [*NO_COUNTS])
         if _is_wanted(replica, rules):
             wanted |= 1 << bit
     return Chunk(
         kept,
         tuple(counts),
-        _earliest([one.due_ms for one in kept]),
-        _earliest([one.begin_ms for one in kept]),
+        _earliest(map(DUE, kept)),
+        _earliest(map(BEGIN, kept)),
         wanted,
     )
 
@@ -63,15 +67,20 @@ def _is_wanted(replica: Replica, rules: RoleRules) -> bool:
     return replica.phase in WANTING and replica.index < rules.size
 
 
-def _count(counts: list[int], old: Replica, new: Replica) -> None:
-    """Move counts from what a replica was to what it is."""
+def _count(old: Replica, new: Replica, counts: list[int], sums: list[int]) -> None:
+    """Move the counts of a chunk and of its role from what a replica was to what it is."""
     changed = old.marks ^ new.marks
     while changed:
         bit = changed & -changed
-        counts[bit.bit_length() - 1] += 1 if new.marks & bit else -1
+        position, step = bit.bit_length() - 1, 1 if new.marks & bit else -1
+        counts[position] += step
+        sums[position] += step
         changed ^= bit
-    counts[Count.NOT_GONE] += not_gone_of(new) - not_gone_of(old)
-    counts[Count.ATTEMPTS] += new.last_number - old.last_number
+    not_gone = not_gone_of(new) - not_gone_of(old)
+    begun = new.last_number - old.last_number
+    for one in (counts, sums):
+        one[Count.NOT_GONE] += not_gone
+        one[Count.ATTEMPTS] += begun
 
 
 def make_role(name: str, size: int, *, generation: int = 1) -> RoleState:
@@ -94,8 +103,8 @@ def recount(role: RoleState, rules: RoleRules) -> RoleState:
         role,
         chunks=chunks,
         counts=tuple(map(sum, zip(*(one.counts for one in chunks), strict=True))) or NO_COUNTS,
-        deadline_ms=_earliest([one.deadline_ms for one in chunks]),
-        begin_ms=_earliest([one.begin_ms for one in chunks]),
+        deadline_ms=_earliest(map(DEADLINE, chunks)),
+        begin_ms=_earliest(map(BEGIN, chunks)),
         wanted=wanted_spans(role.name, chunks),
     )
 
@@ -139,57 +148,62 @@ def span_length(spans: Iterable[Span]) -> int:
     return sum(one.high - one.low + 1 for one in spans)
 
 
-def put(role: RoleState, rules: RoleRules, changed: dict[int, Replica]) -> RoleState:
+def put(role: RoleState, rules: RoleRules, changed: Mapping[int, Replica]) -> RoleState:
     """Return the role with these replicas in place of those of the same index."""
     by_chunk: dict[int, dict[int, Replica]] = {}
     for index, replica in changed.items():
         number, offset = divmod(index, CHUNK_REPLICAS)
         by_chunk.setdefault(number, {})[offset] = replica
-    chunks = list(role.chunks)
-    sums = list(role.counts)
+    chunks, counts = list(role.chunks), list(role.counts)
+    deadline_ms: int | None = role.deadline_ms
+    begin_ms: int | None = role.begin_ms
     for number, ones in by_chunk.items():
-        chunks[number] = _put_in_chunk(chunks[number], rules, ones, sums)
+        old = chunks[number]
+        new = chunks[number] = _put_in_chunk(old, rules, ones, counts)
+        deadline_ms = _moved(deadline_ms, old.deadline_ms, new.deadline_ms)
+        begin_ms = _moved(begin_ms, old.begin_ms, new.begin_ms)
     after = tuple(chunks)
     return replace(
         role,
         chunks=after,
-        counts=tuple(sums),
-        deadline_ms=role.deadline_ms
-        if all(after[one].deadline_ms == role.chunks[one].deadline_ms for one in by_chunk)
-        else _earliest([one.deadline_ms for one in after]),
-        begin_ms=role.begin_ms
-        if all(after[one].begin_ms == role.chunks[one].begin_ms for one in by_chunk)
-        else _earliest([one.begin_ms for one in after]),
+        counts=tuple(counts),
+        deadline_ms=_earliest(map(DEADLINE, after)) if deadline_ms is None else deadline_ms,
+        begin_ms=_earliest(map(BEGIN, after)) if begin_ms is None else begin_ms,
         wanted=_wanted(role, after, by_chunk),
     )
 
 
 def _put_in_chunk(
-    chunk: Chunk, rules: RoleRules, changed: dict[int, Replica], sums: list[int]
+    chunk: Chunk, rules: RoleRules, changed: Mapping[int, Replica], sums: list[int]
 ) -> Chunk:
-    """Return the chunk with the replicas at these offsets, and move `sums` along."""
-    replicas = list(chunk.replicas)
-    counts = list(chunk.counts)
-    wanted = chunk.wanted
-    has_new_due = has_new_begin = False
+    """Return the chunk with the replicas at these offsets, and move the role's `sums` along."""
+    replicas, counts, wanted = list(chunk.replicas), list(chunk.counts), chunk.wanted
+    deadline_ms: int | None = chunk.deadline_ms
+    begin_ms: int | None = chunk.begin_ms
     for offset, replica in changed.items():
         old = replicas[offset]
         new = replicas[offset] = _kept(replica, rules)
-        _count(counts, old, new)
-        has_new_due |= new.due_ms != old.due_ms
-        has_new_begin |= new.begin_ms != old.begin_ms
+        _count(old, new, counts, sums)
+        deadline_ms = _moved(deadline_ms, old.due_ms, new.due_ms)
+        begin_ms = _moved(begin_ms, old.begin_ms, new.begin_ms)
         bit = 1 << offset
         wanted = wanted | bit if _is_wanted(new, rules) else wanted & ~bit
-    for position, (before, after) in enumerate(zip(chunk.counts, counts, strict=True)):
-        if before != after:
-            sums[position] += after - before
     return Chunk(
         tuple(replicas),
         tuple(counts),
-        _earliest([one.due_ms for one in replicas]) if has_new_due else chunk.deadline_ms,
-        _earliest([one.begin_ms for one in replicas]) if has_new_begin else chunk.begin_ms,
+        _earliest(map(DUE, replicas)) if deadline_ms is None else deadline_ms,
+        _earliest(map(BEGIN, replicas)) if begin_ms is None else begin_ms,
         wanted,
     )
+
+
+def _moved(first_ms: int | None, old_ms: int, new_ms: int) -> int | None:
+    """Return the earliest of some times after one of them changed; None: all have to be asked."""
+    if old_ms == new_ms or first_ms is None:
+        return first_ms
+    if new_ms and (new_ms <= first_ms or not first_ms):
+        return new_ms
+    return None if old_ms == first_ms else first_ms
 
 
 def _wanted(role: RoleState, chunks: tuple[Chunk, ...], changed: Iterable[int]) -> tuple[Span, ...]:
@@ -240,13 +254,14 @@ def change(
     return put(role, rules, changed) if changed else role
 
 
-def find(role: RoleState, count: Count) -> Iterator[Replica]:
+def find(role: RoleState, count: int) -> Iterator[Replica]:
     """Yield the replicas that are counted at a position, in the order of their indices."""
     if role.counts[count]:
         bit = 1 << count
         for chunk in role.chunks:
-            if chunk.counts[count]:
-                yield from (one for one in chunk.replicas if one.marks & bit)
+            left = chunk.counts[count]
+            if left:
+                yield from islice((one for one in chunk.replicas if one.marks & bit), left)
 
 
 def due(role: RoleState, at_ms: int) -> Iterator[Replica]:

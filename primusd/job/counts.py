@@ -1,7 +1,7 @@
 """How a replica counts, and when it has to be looked at: what chunks sum up."""
 
 from collections import OrderedDict
-from enum import IntEnum
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -26,11 +26,16 @@ LIVING = frozenset(
         AttemptPhase.RUNNING,
     }
 )
-WANTING = frozenset({ReplicaPhase.WAITING, ReplicaPhase.ACTIVE, ReplicaPhase.DELAYED})
+IDLE = frozenset({ReplicaPhase.WAITING, ReplicaPhase.DELAYED})
+WANTING = IDLE | {ReplicaPhase.ACTIVE}
 
 
-class Count(IntEnum):
-    """What each position of `Chunk.counts` and `RoleState.counts` counts."""
+class Count:
+    """What each position of `Chunk.counts` and `RoleState.counts` counts.
+
+    Plain numbers: looked up several dozen times for each event, the members of an `IntEnum` took a
+    tenth of its time.
+    """
 
     WAITING = 0
     ACTIVE = 1
@@ -87,10 +92,41 @@ class Count(IntEnum):
     """Attempts ever begun."""
 
 
-_PHASES = {phase: int(Count[phase.name]) for phase in ReplicaPhase}
-_ATTEMPT_PHASES = {
-    phase: int(Count[phase.name]) for phase in AttemptPhase if phase is not AttemptPhase.GONE
+COUNTS = 33
+
+
+def bits(*positions: int) -> int:
+    """Return a bit for each position, as in `Replica.marks`."""
+    return sum(1 << one for one in positions)
+
+
+_PHASES = {
+    ReplicaPhase.WAITING: bits(Count.WAITING),
+    ReplicaPhase.ACTIVE: bits(Count.ACTIVE),
+    ReplicaPhase.DELAYED: bits(Count.DELAYED),
+    ReplicaPhase.COMPLETED: bits(Count.COMPLETED),
+    ReplicaPhase.FAILED: bits(Count.FAILED),
+    ReplicaPhase.RETIRED: bits(Count.RETIRED),
 }
+_ATTEMPT_PHASES = {
+    AttemptPhase.REQUESTED: bits(Count.REQUESTED),
+    AttemptPhase.LAUNCHED: bits(Count.LAUNCHED),
+    AttemptPhase.REGISTERED: bits(Count.REGISTERED),
+    AttemptPhase.STARTING: bits(Count.STARTING),
+    AttemptPhase.RUNNING: bits(Count.RUNNING),
+    AttemptPhase.STOPPING: bits(Count.STOPPING),
+    AttemptPhase.ENDED: bits(Count.ENDED),
+    AttemptPhase.GONE: 0,
+}
+_LIVING, _NOTICED, _RECALLED = bits(Count.LIVING), bits(Count.NOTICED), bits(Count.RECALLED)
+_STALE, _SURPLUS = bits(Count.STALE), bits(Count.SURPLUS)
+_PRESENT, _HOLDING, _READY = bits(Count.PRESENT), bits(Count.HOLDING), bits(Count.READY)
+_OPENABLE = bits(Count.HOLDING, Count.OPENABLE)
+_FOR_GOOD = bits(Count.PRESENT, Count.FOR_GOOD)
+_UNSETTLED, _MOVABLE = bits(Count.UNSETTLED), bits(Count.MOVABLE)
+_RESTARTER, _DOOMED = bits(Count.RESTARTER), bits(Count.DOOMED)
+_PERMANENT = bits(Count.PERMANENT)
+_REVIVABLE, _RETIRABLE, _BACK = bits(Count.REVIVABLE), bits(Count.RETIRABLE), bits(Count.BACK)
 
 
 class RoleRules(Struct, frozen=True):
@@ -195,7 +231,11 @@ def is_failure(outcome: Outcome) -> bool:
 
 def not_gone_of(replica: Replica) -> int:
     """Return how many attempts of a replica are not Gone."""
-    return sum(one.phase is not AttemptPhase.GONE for one in replica.attempts)
+    gone, count = AttemptPhase.GONE, 0
+    for one in replica.attempts:
+        if one.phase is not gone:
+            count += 1
+    return count
 
 
 def marks_of(replica: Replica, rules: RoleRules) -> int:
@@ -203,149 +243,117 @@ def marks_of(replica: Replica, rules: RoleRules) -> int:
 
     Positions that add up something else than replicas are left out: NOT_GONE and ATTEMPTS.
     """
-    marks = 0
-    for position in _positions_of(replica, rules):
-        marks |= 1 << position
+    marks = _PHASES[replica.phase]
+    is_wanted = replica.index < rules.size
+    if replica.attempts:
+        newest = replica.attempts[-1]
+        marks |= _ATTEMPT_PHASES[newest.phase]
+        if newest.phase in LIVING:
+            marks |= _living_marks(replica, newest, rules, is_wanted=is_wanted)
+        elif newest.outcome is not None:
+            marks |= _ended_marks(replica, newest, newest.outcome, rules, is_wanted=is_wanted)
+    if replica.phase is not ReplicaPhase.ACTIVE:
+        marks |= _resting_marks(replica, rules, is_wanted=is_wanted)
     return marks
 
 
-def _positions_of(replica: Replica, rules: RoleRules) -> list[int]:
-    found = [_PHASES[replica.phase]]
-    is_wanted = replica.index < rules.size
-    newest = replica.attempts[-1] if replica.attempts else None
-    if newest is not None:
-        is_in_force = newest.generation >= rules.generation
-        if newest.phase is not AttemptPhase.GONE:
-            found.append(_ATTEMPT_PHASES[newest.phase])
-        if newest.phase in LIVING:
-            _count_living(found, replica, newest, is_wanted=is_wanted, is_in_force=is_in_force)
-        elif newest.outcome is not None:
-            _count_ended(found, replica, newest, newest.outcome, rules, is_wanted=is_wanted)
-    if replica.phase is not ReplicaPhase.ACTIVE:
-        _count_resting(found, replica, rules, is_wanted=is_wanted)
-    return found
-
-
-def _count_living(
-    found: list[int], replica: Replica, attempt: Attempt, *, is_wanted: bool, is_in_force: bool
-) -> None:
-    found.append(Count.LIVING)
+def _living_marks(replica: Replica, attempt: Attempt, rules: RoleRules, *, is_wanted: bool) -> int:
+    marks = _LIVING
     if attempt.preemption_ms:
-        found.append(Count.NOTICED)
+        marks |= _NOTICED
     if replica.is_recalled:
-        found.append(Count.RECALLED)
-    if not is_in_force:
-        found.append(Count.STALE)
-        return
+        marks |= _RECALLED
+    if attempt.generation < rules.generation:
+        return marks | _STALE
     if not is_wanted:
-        found.append(Count.SURPLUS)
-        return
-    found.append(Count.PRESENT)
+        return marks | _SURPLUS
     phase = attempt.phase
     if phase is AttemptPhase.RUNNING:
-        found.append(Count.HOLDING)
-        if attempt.is_ready:
-            found.append(Count.READY)
+        marks |= _HOLDING | _READY if attempt.is_ready else _HOLDING
     elif phase is AttemptPhase.STARTING:
-        found.append(Count.HOLDING)
+        marks |= _HOLDING
     elif phase is AttemptPhase.REGISTERED and attempt.is_holding and not attempt.is_newcomer:
-        found += (Count.HOLDING, Count.OPENABLE)
+        marks |= _OPENABLE
+    return marks | _PRESENT
 
 
-def _count_ended(
-    found: list[int],
-    replica: Replica,
-    attempt: Attempt,
-    outcome: Outcome,
-    rules: RoleRules,
-    *,
-    is_wanted: bool,
-) -> None:
+def _ended_marks(
+    replica: Replica, attempt: Attempt, outcome: Outcome, rules: RoleRules, *, is_wanted: bool
+) -> int:
+    marks = 0
     if attempt.registered_ms and len(attempt.settled_streams) < len(rules.streams):
-        found.append(Count.UNSETTLED)
+        marks |= _UNSETTLED
     if replica.phase is not ReplicaPhase.ACTIVE:
-        return
+        return marks
     is_gone = attempt.phase is AttemptPhase.GONE
     if is_gone and is_gone_for_sure(attempt):
-        found.append(Count.MOVABLE)
+        marks |= _MOVABLE
         is_gone = False
     if attempt.generation < rules.generation or replica.is_recalled:
-        return
-    if is_completion(outcome):
-        is_for_good = True
-    elif not is_failure(outcome):
-        return
-    elif has_retry(outcome, rules):
-        # Who never joined the members of its role does not take them along.
-        found += () if attempt.is_newcomer else (Count.RESTARTER,)
-        return
-    else:
-        is_for_good = _count_doomed(found, outcome)
+        return marks
+    is_for_good = is_completion(outcome)
+    if not is_for_good:
+        if not is_failure(outcome):
+            return marks
+        if has_retry(outcome, rules):
+            # Who never joined the members of its role does not take them along.
+            return marks if attempt.is_newcomer else marks | _RESTARTER
+        # Lost is not final until the replica moves.
+        is_for_good = outcome.cause is not Cause.LOST
+        marks |= (_DOOMED if is_for_good else 0) | (_PERMANENT if outcome.is_permanent else 0)
     if is_for_good and is_gone:
         # Nobody begins in its place, so it does not matter what is left of it.
-        found.append(Count.MOVABLE)
-    if is_for_good and is_wanted:
-        found += (Count.PRESENT, Count.FOR_GOOD)
+        marks |= _MOVABLE
+    return marks | _FOR_GOOD if is_for_good and is_wanted else marks
 
 
-def _count_doomed(found: list[int], outcome: Outcome) -> bool:
-    """Return whether an end without a retry is final; Lost is not until the replica moves."""
-    if outcome.is_permanent:
-        found.append(Count.PERMANENT)
-    if outcome.cause is Cause.LOST:
-        return False
-    found.append(Count.DOOMED)
-    return True
-
-
-def _count_resting(
-    found: list[int], replica: Replica, rules: RoleRules, *, is_wanted: bool
-) -> None:
+def _resting_marks(replica: Replica, rules: RoleRules, *, is_wanted: bool) -> int:
     phase = replica.phase
     if phase is ReplicaPhase.RETIRED:
-        if is_wanted:
-            found.append(Count.REVIVABLE)
-        return
+        return _REVIVABLE if is_wanted else 0
     if phase is ReplicaPhase.WAITING or phase is ReplicaPhase.DELAYED:
         if not is_wanted:
-            found.append(Count.RETIRABLE)
-        elif replica.is_recalled:
-            found.append(Count.BACK)
-        return
+            return _RETIRABLE
+        return _BACK if replica.is_recalled else 0
+    if not is_wanted:
+        return 0
     is_old = phase is ReplicaPhase.COMPLETED and replica.attempts[-1].generation < rules.generation
-    if is_wanted and (replica.is_recalled or is_old):
-        found.append(Count.BACK)
-    elif is_wanted:
-        found += (Count.PRESENT, Count.FOR_GOOD)
-        outcome = replica.attempts[-1].outcome if replica.attempts else None
-        if outcome is not None and outcome.is_permanent:
-            found.append(Count.PERMANENT)
+    if replica.is_recalled or is_old:
+        return _BACK
+    outcome = replica.attempts[-1].outcome if replica.attempts else None
+    is_permanent = outcome is not None and outcome.is_permanent
+    return _FOR_GOOD | _PERMANENT if is_permanent else _FOR_GOOD
 
 
 def due_of(replica: Replica, rules: RoleRules) -> int:
     """Return the journal time at which the replica has to be looked at; 0 none."""
     attempt = replica.newest
-    if attempt is None:
+    due = _DUE.get(attempt.phase) if attempt is not None else None
+    return due(replica, attempt, rules) if attempt is not None and due is not None else 0
+
+
+def _placed_by(_replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
+    return 0 if rules.is_elastic else attempt.requested_ms + rules.place_ms
+
+
+def _registered_by(replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
+    if attempt.waiting_for:
+        return _placed_by(replica, attempt, rules)
+    return attempt.launched_ms + REGISTRATION_MS
+
+
+def _holding_by(_replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
+    if attempt.is_holding and (attempt.is_newcomer or not rules.is_timed_holding):
         return 0
-    match attempt.phase:
-        case AttemptPhase.REQUESTED:
-            return 0 if rules.is_elastic else attempt.requested_ms + rules.place_ms
-        case AttemptPhase.LAUNCHED:
-            if attempt.waiting_for:
-                return 0 if rules.is_elastic else attempt.requested_ms + rules.place_ms
-            return attempt.launched_ms + REGISTRATION_MS
-        case AttemptPhase.REGISTERED:
-            if attempt.is_holding and (attempt.is_newcomer or not rules.is_timed_holding):
-                return 0
-            return attempt.registered_ms + rules.ready_ms
-        case AttemptPhase.STARTING:
-            return attempt.phase_since_ms + START_MS
-        case AttemptPhase.RUNNING:
-            return attempt.hung_ms if rules.restarts_hung else 0
-        case AttemptPhase.ENDED | AttemptPhase.GONE:
-            return _replaced_at(replica, attempt, rules)
-        case _:
-            return 0
+    return attempt.registered_ms + rules.ready_ms
+
+
+def _started_by(_replica: Replica, attempt: Attempt, _rules: RoleRules) -> int:
+    return attempt.phase_since_ms + START_MS
+
+
+def _hung_since(_replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
+    return attempt.hung_ms if rules.restarts_hung else 0
 
 
 def _replaced_at(replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
@@ -360,14 +368,23 @@ def _replaced_at(replica: Replica, attempt: Attempt, rules: RoleRules) -> int:
     return 0
 
 
+_DUE: dict[AttemptPhase, Callable[[Replica, Attempt, RoleRules], int]] = {
+    AttemptPhase.REQUESTED: _placed_by,
+    AttemptPhase.LAUNCHED: _registered_by,
+    AttemptPhase.REGISTERED: _holding_by,
+    AttemptPhase.STARTING: _started_by,
+    AttemptPhase.RUNNING: _hung_since,
+    AttemptPhase.ENDED: _replaced_at,
+    AttemptPhase.GONE: _replaced_at,
+}
+
+
 def begins_at(replica: Replica, rules: RoleRules) -> int:
     """Return the journal time from which a new attempt may begin; 0 it cannot."""
-    if replica.slot_generation < rules.slot_floor or replica.index >= rules.size:
+    if replica.phase not in IDLE or replica.is_recalled:
         return 0
-    if replica.is_recalled:
+    if replica.slot_generation < rules.slot_floor or replica.index >= rules.size:
         return 0
     if replica.phase is ReplicaPhase.WAITING:
         return 1
-    if replica.phase is ReplicaPhase.DELAYED:
-        return max(1, replica.not_before_ms)
-    return 0
+    return max(1, replica.not_before_ms)

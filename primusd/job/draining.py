@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from primusd.job import events as ev
-from primusd.job.counts import LIVING, Count, not_gone_of
+from primusd.job.counts import IDLE, LIVING, Count, not_gone_of
 from primusd.job.failover import unit_of
 from primusd.job.ids import AttemptId, Span, replica_name, spans
 from primusd.job.machine import At
@@ -21,7 +21,6 @@ from primusd.job.replica import change_replicas
 from primusd.job.scheduling import OWN_GRACE, SCHEDULED_PHASES
 
 ARRIVED = frozenset({ReplicaPhase.COMPLETED, ReplicaPhase.FAILED, ReplicaPhase.RETIRED})
-IDLE = frozenset({ReplicaPhase.WAITING, ReplicaPhase.DELAYED})
 
 # What comes.
 

@@ -6,6 +6,7 @@ from itertools import chain, repeat
 from msgspec import Struct
 
 from primusd.job.commands import Command, LaunchAttempt, PublishPeers, ReleaseAttempt, StopAttempt
+from primusd.job.counts import Count, bits
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Chunk, Job, RoleState
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
@@ -22,6 +23,8 @@ PLANNED = frozenset(
     {AttemptPhase.REQUESTED, AttemptPhase.STOPPING, AttemptPhase.ENDED, AttemptPhase.GONE}
 )
 """Phases in which something is in motion; of those that are Gone, for quarantined ones only."""
+QUIET = bits(Count.LAUNCHED, Count.REGISTERED, Count.STARTING, Count.RUNNING)
+"""Where the newest attempt of a replica is counted while nothing is in motion for it."""
 
 Commands = tuple[Command, ...]
 
@@ -79,6 +82,7 @@ def _of_chunk(uid: str, role: str, chunk: Chunk) -> Commands:
     return tuple(
         command
         for replica in chunk.replicas
+        if not replica.marks & QUIET or len(replica.attempts) > 1
         for attempt in replica.attempts
         if attempt.phase in PLANNED
         and (command := _of_attempt(AttemptId(uid, role, replica.index, attempt.number), attempt))

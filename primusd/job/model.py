@@ -9,7 +9,15 @@ from msgspec import Struct
 
 from primusd.executor.protocol import Checkpoint
 from primusd.job.ids import AttemptId, Span
-from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
+from primusd.job.phases import (
+    FINAL_PHASES,
+    AttemptPhase,
+    Budget,
+    Cause,
+    JobPhase,
+    ReplicaPhase,
+    StopReason,
+)
 from primusd.job.spec import JobSpec
 
 CHUNK_REPLICAS = 100
@@ -371,7 +379,7 @@ class Job(Struct, frozen=True, array_like=True):
     @property
     def is_final(self) -> bool:
         """Whether the job has reached a phase that it never leaves."""
-        return self.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED)
+        return self.phase in FINAL_PHASES
 
 
 def replicas_of(role: RoleState) -> Iterator[Replica]:
@@ -386,9 +394,10 @@ def find_replica(job: Job, role: str, index: int) -> Replica | None:
     if state is None or index < 0:
         return None
     number, offset = divmod(index, CHUNK_REPLICAS)
-    if number >= len(state.chunks) or offset >= len(state.chunks[number].replicas):
+    if number >= len(state.chunks):
         return None
-    return state.chunks[number].replicas[offset]
+    replicas = state.chunks[number].replicas
+    return replicas[offset] if offset < len(replicas) else None
 
 
 def find_attempt(job: Job, attempt: AttemptId) -> Attempt | None:
@@ -396,4 +405,7 @@ def find_attempt(job: Job, attempt: AttemptId) -> Attempt | None:
     replica = find_replica(job, attempt.role, attempt.index)
     if replica is None:
         return None
-    return next((one for one in replica.attempts if one.number == attempt.attempt), None)
+    for one in reversed(replica.attempts):
+        if one.number == attempt.attempt:
+            return one
+    return None

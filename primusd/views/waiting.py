@@ -23,9 +23,7 @@ NAMED_MAX = 3
 IMAGE_WORD = "image"
 """So begins what a launcher says that waits for an image and not for a place."""
 _OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
-_STEPS: tuple[
-    tuple[str, tuple[str, str], tuple[Count, ...], frozenset[AttemptPhase | None]], ...
-] = (
+_STEPS: tuple[tuple[str, tuple[str, str], tuple[int, ...], frozenset[AttemptPhase | None]], ...] = (
     (
         "WaitingForPlacement",
         ("is not placed yet", "are not placed yet"),
