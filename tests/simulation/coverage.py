@@ -33,9 +33,6 @@ _NAMES = {id(table): name for name, table in TABLES.items()}
 
 NOT_BY_SEEDS: dict[tuple[str, str], str] = {
     ("job", "any attempt event"): "it is table 4's, and looked up there",
-    ("job", "GroupLeaseLost"): "simulated trainers mark no steps: tests/datafeed/test_promises.py",
-    ("job", "SavepointSealed"): "simulated trainers mark no steps: tests/datafeed/test_promises.py",
-    ("stream settles", "MarkingTimedOut"): "likewise",
     ("stream", "UnitMapped"): "no event of its own: it is `mapped` inside BeatReceived",
     ("stream", "LeaseExpired"): "for readers without an executor, which do not exist yet",
     ("demand", "CapacityChanged"): "nobody sends it: for back ends that place for themselves",

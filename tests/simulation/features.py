@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from primusd.job.groups import group_unit, larger_unit
 from primusd.job.spec import (
     Budgets,
     FailureRule,
@@ -239,6 +240,14 @@ def _restore(_rnd: random.Random, spec: JobSpec) -> JobSpec:
     return spec if is_first else _change_streams(spec, restore=Restore(job="job0"))
 
 
+def _exactly_once(_rnd: random.Random, spec: JobSpec) -> JobSpec:
+    spec = _change_streams(spec, delivery="exactlyOnce")
+    for name, role in spec.roles.items():
+        unit = larger_unit(role.restart.unit, group_unit(spec, role))
+        spec = _of_role(spec, name, restart=replace(role.restart, unit=unit))
+    return spec
+
+
 def _own_pass(rnd: random.Random, spec: JobSpec) -> JobSpec:
     if "chief" not in spec.roles or not spec.data:
         return spec
@@ -350,6 +359,7 @@ FEATURES: dict[str, Feature] = {
     "staging": Feature(0.2, _staging),
     "restore": Feature(0.1, _restore),
     "own pass": Feature(0.2, _own_pass),
+    "exactly once": Feature(0.2, _exactly_once),
     "placed": Feature(0.15, _placed),
     "near chief": Feature(0.1, _near_chief),
     "after": Feature(0.2, _after),

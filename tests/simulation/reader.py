@@ -1,9 +1,12 @@
 """How a trainer reads its streams: the daemon's own reader state, over files without bytes."""
 
+from collections import deque
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from primusd.datafeed.holding import Holding
-from primusd.datafeed.protocol import BadRange, FeedReport, Held
+from primusd.datafeed.protocol import BadRange, FeedReport, Held, Mark
 from primusd.datafeed.reader_state import ReaderState
 from primusd.executor.protocol import FeedPlan, Orders
 from tests.simulation.files import bad_range, is_poison, is_text, rows_between
@@ -12,6 +15,8 @@ from tests.simulation.schedule import Schedule
 PIECE = 400
 """Positions that a trainer takes at once."""
 PAUSE_MS = 400
+READINGS_PER_STEP = 3
+MARKS_KEPT = 4
 
 
 class Feeds:
@@ -29,6 +34,8 @@ class Feeds:
         self._states = {one.stream: ReaderState(one.stream, memory_bytes=1 << 20) for one in plans}
         self._sent_at: dict[int, float] = {}
         self._taken = dict.fromkeys(self._states, 0)
+        self._readings = self._step = self._marked_at = 0
+        self._marks: dict[str, deque[Mark]] = {}
         for state in self._states.values():
             state.is_open = True
 
@@ -56,14 +63,33 @@ class Feeds:
         """Return all that is so with every stream."""
         self._sent_at[seq] = self._now()
         now = self._now()
-        return tuple(one.report(buffered_bytes=0, now=now) for one in self._states.values())
+        return tuple(
+            replace(one.report(buffered_bytes=0, now=now), marks=tuple(self._marks.get(name, ())))
+            for name, one in self._states.items()
+        )
 
     def give_back_all(self) -> tuple[Held, ...]:
         """Return the last positions: the trainer takes nothing more."""
         return tuple(held for one in self._states.values() for held in one.give_back_all())
 
+    def _mark(self) -> None:
+        """Let the trainer mark a step, as those do that read exactly once: without rows is none."""
+        taken = sum(self._taken.values())
+        if taken == self._marked_at:
+            return
+        self._marked_at = taken
+        self._step += 1
+        for name, state in self._states.items():
+            positions = tuple(one.held(name) for one in state._holdings.values())
+            self._marks.setdefault(name, deque(maxlen=MARKS_KEPT)).append(
+                Mark(self._step, positions)
+            )
+
     def read(self) -> None:
         """Let the trainer take the next piece of every stream."""
+        self._readings += 1
+        if self._readings % READINGS_PER_STEP == 0:
+            self._mark()
         for name, state in self._states.items():
             holding = state.next_to_read()
             if holding is not None:
