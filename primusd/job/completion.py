@@ -63,9 +63,9 @@ def _failed(job: Job) -> ev.VerdictReached | ev.JobRestarted | None:
 
 def _permanent(job: Job, role: RoleState) -> ev.VerdictReached | None:
     """Return the failure by a cause that no other try can mend."""
-    replica = next(chunks.find(role, Count.PERMANENT), None)
-    if replica is None:
+    if not role.counts[Count.PERMANENT]:
         return None
+    replica = next(chunks.find(role, Count.PERMANENT))
     outcome = replica.attempts[-1].outcome
     assert outcome is not None, "an attempt that failed for good has an outcome"
     if outcome.rule:
@@ -170,6 +170,8 @@ def success_words(spec: RoleSpec, role: RoleState) -> str:
 
 def _data_left(job: Job) -> ev.VerdictReached | None:
     """Return the failure by rows that nobody is left to read."""
+    if not job.streams:
+        return None
     for name, roles in streams_of(job.spec).items():
         stream = job.streams[name]
         if not roles or stream.is_finished or _leftover(job, name) == "allow":
@@ -222,16 +224,14 @@ def _is_done(job: Job, name: str, roles: tuple[str, ...], stream: StreamSummary)
 
 
 def _succeeded(job: Job) -> ev.VerdictReached | None:
-    success_roles = [
-        role
-        for role in job.roles.values()
-        if job.spec.roles[role.name].success.kind != "never" and role.size
-    ]
-    for role in success_roles:
-        if role.counts[Count.COMPLETED] - _to_run_again(job, role) < needed(
-            job.spec.roles[role.name], role
-        ):
+    success_roles = []
+    for role in job.roles.values():
+        spec = job.spec.roles[role.name]
+        if spec.success.kind == "never" or not role.size:
+            continue
+        if role.counts[Count.COMPLETED] - _to_run_again(job, role) < needed(spec, role):
             return None
+        success_roles.append(role)
     # A stream without an end takes no part: its job ends with its trainers, or is ended.
     streams = [
         (name, roles)

@@ -25,11 +25,12 @@ from primusd.job.model import Attempt, Job, RoleState, find_replica, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
 from primusd.job.rules import rule_label, rule_of
 from primusd.job.scheduling import drains
-from primusd.job.spec import JobSpec
+from primusd.job.spec import JobSpec, RoleSpec
 
 ADMISSION = ""
 """Key of the admission machine, as in `records.py`, which this layer may not import."""
 
+ASKING_PHASES = frozenset({JobPhase.STARTING, JobPhase.RUNNING, JobPhase.DRAINING})
 STOPPED_AFTER_MS = 100_000
 """After the grace: 40 s until a stop has failed, 60 s until a release has (`duties.py`)."""
 
@@ -85,7 +86,7 @@ def has_demand(job: Job) -> bool:
     """Return whether the job is in a phase that asks for anything."""
     if job.phase is JobPhase.QUEUED:
         return job.not_before_ms == 0
-    return job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.DRAINING)
+    return job.phase in ASKING_PHASES
 
 
 def _asks(job: Job, role: RoleState) -> bool:
@@ -150,8 +151,8 @@ def _busy(job: Job) -> tuple[Span, ...]:
         masks = []
         for chunk in role.chunks:
             mask = 0
-            for bit, replica in enumerate(chunk.replicas):
-                if any(one.phase is not AttemptPhase.GONE for one in replica.attempts):
+            for bit, replica in enumerate(chunk.replicas if chunk.counts[Count.NOT_GONE] else ()):
+                if not_gone_of(replica):
                     mask |= 1 << bit
             masks.append(mask)
         found += mask_spans(role.name, masks)
@@ -166,7 +167,7 @@ def _lacking(job: Job) -> tuple[Span, ...]:
         masks = []
         for chunk in role.chunks:
             mask = chunk.wanted
-            for bit, replica in enumerate(chunk.replicas):
+            for bit, replica in enumerate(chunk.replicas if mask else ()):
                 if replica.slot_generation >= floor:
                     mask &= ~(1 << bit)
             masks.append(mask)
@@ -176,9 +177,7 @@ def _lacking(job: Job) -> tuple[Span, ...]:
 
 def _is_same_demand(before: Job, after: Job) -> bool:
     """Return whether nothing that a demand is made from has changed; ports given back are none."""
-    if before.phase is not after.phase and (
-        has_demand(before) != has_demand(after) or JobPhase.DRAINING in (before.phase, after.phase)
-    ):
+    if before.phase is not after.phase and JobPhase.DRAINING in (before.phase, after.phase):
         return False
     return (
         has_demand(before) == has_demand(after)
@@ -187,17 +186,19 @@ def _is_same_demand(before: Job, after: Job) -> bool:
         and before.moving == after.moving
         and before.generation == after.generation
         and before.spec is after.spec
-        and _growing(before) == _growing(after)
         and len(after.ports_taken) <= len(before.ports_taken)
         and all(
-            role.wanted is after.roles[name].wanted or role.wanted == after.roles[name].wanted
+            _asks_the_same(before.spec.roles[name], role, after.roles[name])
             for name, role in before.roles.items()
         )
     )
 
 
-def _growing(job: Job) -> tuple[bool, ...]:
-    return tuple(takes_nobody_new(job.spec.roles[role.name], role) for role in job.roles.values())
+def _asks_the_same(spec: RoleSpec, before: RoleState, after: RoleState) -> bool:
+    return before is after or (
+        before.wanted == after.wanted
+        and takes_nobody_new(spec, before) == takes_nobody_new(spec, after)
+    )
 
 
 def changes(before: Job | None, after: Job) -> tuple[Proposed, ...]:
@@ -233,7 +234,8 @@ def after_attempt(
         label = f"{attempt.job}/{attempt.label}"
         fault = NodeFaultCounted(after.node, label, outcome.cause, after.boot_id)
         found.append(Proposed(ADMISSION, fault))
-    found += _exclusion(job, before, after, attempt)
+    if job.spec.failure:
+        found += _exclusion(job, before, after, attempt)
     key = (attempt.job, attempt.role, attempt.index, attempt.attempt)
     was_gone = before is not None and before.phase is AttemptPhase.GONE
     was_quarantined = before is not None and before.is_quarantined

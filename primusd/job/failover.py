@@ -30,6 +30,8 @@ from primusd.job.rules import grown_bytes, rule_of
 
 RETIRING = frozenset({StopReason.SCALED_DOWN, StopReason.VERDICT})
 ACTIVE_PHASES = (JobPhase.STARTING, JobPhase.RUNNING)
+MOVING = (Count.MOVABLE, Count.BACK, Count.WAITING, Count.DELAYED, Count.REVIVABLE)
+"""Where no replica of a role is counted, none of it moves but by time."""
 
 
 def settle(job: Job, at_ms: int) -> ev.JobEvent | None:
@@ -39,6 +41,8 @@ def settle(job: Job, at_ms: int) -> ev.JobEvent | None:
         if found is not None:
             return found
     for role in job.roles.values():
+        if not any(map(role.counts.__getitem__, MOVING)) and not 0 < role.deadline_ms <= at_ms:
+            continue
         event = _move(job, role, at_ms) or _back(job, role) or _resize(job, role)
         if event is not None:
             return event

@@ -87,7 +87,7 @@ def check_attempt(event: str, phase: AttemptPhase, label: str) -> Ignore | str:
     Raises:
         PhaseConflictError: The cell is refused.
     """
-    return _check(ATTEMPT_TABLE, event, phase, f"attempt {label}")
+    return _check(ATTEMPT_TABLE, event, phase, "attempt", label)
 
 
 def check_replica(event: str, phase: ReplicaPhase, name: str) -> Ignore | str:
@@ -96,7 +96,7 @@ def check_replica(event: str, phase: ReplicaPhase, name: str) -> Ignore | str:
     Raises:
         PhaseConflictError: The cell is refused.
     """
-    return _check(REPLICA_TABLE, event, phase, f"replica {name}")
+    return _check(REPLICA_TABLE, event, phase, "replica", name)
 
 
 def check_job(event: str, phase: JobPhase, name: str) -> Ignore | str:
@@ -106,17 +106,19 @@ def check_job(event: str, phase: JobPhase, name: str) -> Ignore | str:
         PhaseConflictError: The cell is refused.
     """
     column = "final" if phase in FINAL_PHASES else phase
-    return _check(JOB_TABLE, event, column, f"job {name}", shown=phase)
+    return _check(JOB_TABLE, event, column, "job", name, shown=phase)
 
 
-def _check(table: Table, event: str, phase: str, what: str, *, shown: str = "") -> Ignore | str:
+def _check(
+    table: Table, event: str, phase: str, kind: str, name: str, *, shown: str = ""
+) -> Ignore | str:
     cell = table.cell(event, phase)
     reason = ignored_reason(cell)
     if reason is not None:
         return Ignore(reason)
     if is_refused(cell):
         raise PhaseConflictError(
-            f"{what} is {shown or phase}: {event} has no place there",
+            f"{kind} {name} is {shown or phase}: {event} has no place there",
             phase=shown or phase,
             event=event,
         )

@@ -33,6 +33,11 @@ def deadline_at_ms(job: Job) -> int:
     return job.first_admitted_ms + job.spec.deadline_ms + job.suspended_ms
 
 
+def has_limits(job: Job) -> bool:
+    """Return whether anything bounds the job."""
+    return bool(job.spec.deadline_ms or job.spec.max_replica_ms)
+
+
 def counted(hours: Hours, before: Attempt, after: Attempt) -> Hours:
     """Return the time of all trainers with an attempt's start or end counted in."""
     has_started = bool(after.started_ms) and not before.started_ms
@@ -76,7 +81,7 @@ def over(job: Job, at_ms: int) -> ev.VerdictReached | None:
 
     It asks no more than completion does: not while Suspended, and not once there is a verdict.
     """
-    if job.phase not in LIMITED_PHASES:
+    if not has_limits(job) or job.phase not in LIMITED_PHASES:
         return None
     ends_ms = deadline_at_ms(job)
     if ends_ms and ends_ms <= at_ms:
@@ -108,6 +113,8 @@ def hour_words(duration_ms: int) -> str:
 
 def settle(job: Job, at_ms: int) -> ev.LimitNeared | None:
     """Return the warning that is due."""
+    if not has_limits(job):
+        return None
     for limit, mark, due_ms, end_ms in _warnings(job):
         if due_ms <= at_ms:
             return ev.LimitNeared(limit, mark, max(0, end_ms - at_ms))

@@ -16,7 +16,7 @@ from primusd.job.ids import AttemptId
 from primusd.job.machine import Ignore
 from primusd.job.model import Attempt, Job, Replica, RoleState, find_replica
 from primusd.job.phases import JobPhase, ReplicaPhase
-from primusd.job.replica import surroundings
+from primusd.job.replica import surroundings, with_newest
 from primusd.job.trouble import first_cause
 
 
@@ -49,10 +49,11 @@ def apply(job: Job, event: ev.AttemptEvent, at_ms: int) -> Job | Ignore:
     is_slot_lost = after.is_quarantined and not before.is_quarantined and is_newest
     if is_slot_lost:
         job, role, replica = _quarantined(job, role, replica)
-    one = replace(
-        replica,
-        attempts=tuple(after if old is before else old for old in replica.attempts),
-    )
+    if is_newest:
+        one = with_newest(replica, after)
+    else:
+        attempts_now = tuple(after if old is before else old for old in replica.attempts)
+        one = replace(replica, attempts=attempts_now)
     role = chunks.put(role, rules_of(job, role), {replica.index: one})
     if is_slot_lost:
         role = replace(role, wanted=chunks.wanted_spans(role.name, role.chunks))

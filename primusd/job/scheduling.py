@@ -30,7 +30,8 @@ REGROUP_MS = 60_000
 OWN_GRACE = -1
 """Of StopDecided: the role's own grace."""
 
-SCHEDULED_PHASES = (JobPhase.STARTING, JobPhase.RUNNING)
+SCHEDULED_PHASES = frozenset({JobPhase.STARTING, JobPhase.RUNNING})
+GATED_PHASES = SCHEDULED_PHASES | {JobPhase.DRAINING}
 
 
 def stop(job: Job, at_ms: int) -> ev.StopDecided | ev.StartTimedOut | None:
@@ -90,13 +91,13 @@ def drain_end_ms(job: Job, role: RoleState) -> int:
 def _stop_decided(job: Job, role: RoleState) -> ev.StopDecided | None:
     """Return the stop of attempts that are not wanted as they are."""
     for count, reason, text in (
-        (Count.STALE, StopReason.RESTARTING, f"{role.name} restarts whole"),
+        (Count.STALE, StopReason.RESTARTING, "{role.name} restarts whole"),
         (Count.RECALLED, StopReason.RESTARTING, "a person asked for a restart"),
-        (Count.SURPLUS, StopReason.SCALED_DOWN, f"{role.name} has {role.size} replicas now"),
+        (Count.SURPLUS, StopReason.SCALED_DOWN, "{role.name} has {role.size} replicas now"),
     ):
         if role.counts[count]:
-            found = chunks.find(role, count)
-            return ev.StopDecided(chunks.names(role, found), reason, text, OWN_GRACE)
+            spans = chunks.names(role, chunks.find(role, count))
+            return ev.StopDecided(spans, reason, text.format(role=role), OWN_GRACE)
     if role.counts[Count.NOTICED]:
         replica = next(chunks.find(role, Count.NOTICED))
         left_ms = replica.attempts[-1].preemption_ms
@@ -112,11 +113,13 @@ def _stop_decided(job: Job, role: RoleState) -> ev.StopDecided | None:
 def _overdue(job: Job, at_ms: int) -> ev.StopDecided | ev.StartTimedOut | None:
     """Return what follows a deadline of an attempt or of the start."""
     for role in job.roles.values():
+        if not 0 < role.deadline_ms <= at_ms:
+            continue
         for replica in chunks.due(role, at_ms):
             attempt = replica.attempts[-1]
             if attempt.phase in LIVING:
                 return _too_late(job, role, replica, attempt, at_ms)
-    if job.phase is JobPhase.STARTING and not stands_still(job) and start_end_ms(job) <= at_ms:
+    if job.phase is JobPhase.STARTING and start_end_ms(job) <= at_ms and not stands_still(job):
         missing = missing_words(job) or "not all replicas were ready"
         return start_timed_out(job, at_ms, f"its time is over: {missing}")
     return None
@@ -174,15 +177,15 @@ def gated_roles(job: Job) -> tuple[str, ...]:
 
 def gate(job: Job, at_ms: int) -> ev.GateReached | ev.FellBelowMinimum | ev.GateOpened | None:
     """Return what the gates say: the job starts, falls back, or replicas may go."""
+    if job.phase not in GATED_PHASES:
+        return None
     if job.phase is JobPhase.STARTING and is_reached(job, at_ms):
         return ev.GateReached(_there_words(job))
     if job.phase is JobPhase.RUNNING:
         found = _fell_below(job)
         if found is not None:
             return found
-    if job.phase in (*SCHEDULED_PHASES, JobPhase.DRAINING):
-        return _opened(job, at_ms)
-    return None
+    return _opened(job, at_ms)
 
 
 def _there_words(job: Job) -> str:
@@ -209,12 +212,15 @@ def _opened(job: Job, at_ms: int) -> ev.GateOpened | None:
     spans: list[Span] = []
     why: list[str] = []
     for role in job.roles.values():
+        if not role.counts[Count.OPENABLE]:
+            continue
         found = chunks.names(role, openable(job, role, at_ms))
         if found:
             spans += found
             why.append(opening_words(job, role))
-    words = "; ".join(one for one in dict.fromkeys(why) if one)
-    return ev.GateOpened(tuple(spans), words) if spans else None
+    if not spans:
+        return None
+    return ev.GateOpened(tuple(spans), "; ".join(one for one in dict.fromkeys(why) if one))
 
 
 def regroup(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
@@ -262,7 +268,8 @@ def _is_more_coming(role: RoleState) -> bool:
 
 def _regroups_at_ms(job: Job, role: RoleState) -> int | None:
     """Return from when on a role restarts because its members changed; None it does not."""
-    if not role.gate_opened or not regroups(job.spec, role.name):
+    may_be_due = role.has_shrunk or role.counts[Count.REGISTERED]
+    if not may_be_due or not role.gate_opened or not regroups(job.spec, role.name):
         return None
     is_half_done = role.counts[Count.FOR_GOOD] > 0
     if role.has_shrunk:

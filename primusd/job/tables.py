@@ -16,10 +16,12 @@ class Table(Struct, frozen=True):
 
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]
+    cells: Mapping[tuple[str, str], str]
+    """By event and phase."""
 
     def cell(self, event: str, phase: str) -> str:
         """Return the cell of an event in a phase."""
-        return self.rows[event][self.columns.index(phase)]
+        return self.cells[event, phase]
 
 
 def parse_table(text: str) -> Table:
@@ -36,7 +38,12 @@ def parse_table(text: str) -> Table:
         if len(cells) != len(columns) or name in rows:
             raise ValueError(f"bad table row: {line}")
         rows[name] = tuple(cells)
-    return Table(columns, rows)
+    by_place = {
+        (name, column): cell
+        for name, row in rows.items()
+        for column, cell in zip(columns, row, strict=True)
+    }
+    return Table(columns, rows, by_place)
 
 
 def ignored_reason(cell: str) -> str | None:

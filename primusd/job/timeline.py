@@ -18,6 +18,7 @@ from primusd.job.model import (
     TIMELINE_KEPT,
     Job,
     Moment,
+    find_attempt,
     find_replica,
 )
 from primusd.job.phases import Budget, JobPhase, ReplicaPhase, StopReason
@@ -230,7 +231,7 @@ def _by_end(before: Job, after: Job, event: ev.TrainerExited | ev.ExecutorExpire
 
 
 def _stop_failed(before: Job, after: Job, event: ev.StopFailed) -> Told:
-    old, _ = both(before, after, event.attempt)
+    old = find_attempt(before, event.attempt)
     if old is not None and old.stop is not None and old.stop.reason is StopReason.NODE_GIVEN_UP:
         message = (
             f"{attempt_words(event.attempt)} is given up; its slot stays taken until {old.node}"
@@ -248,9 +249,10 @@ def _preemption_noticed(before: Job, after: Job, event: ev.PreemptionNoticed) ->
 
 def _started(before: Job, after: Job, event: ev.TrainerStarted) -> Told | None:
     """Return that a replica runs again; first starts are told by the gate."""
+    if event.attempt.attempt == 1:
+        return None
     old, new = both(before, after, event.attempt)
-    is_first = event.attempt.attempt == 1
-    if is_first or new is None or (old is not None and old.started_ms):
+    if new is None or (old is not None and old.started_ms):
         return None
     return told(
         "info", "TrainerStarted", event.attempt.label, f"{attempt_words(event.attempt)} runs"
@@ -266,7 +268,7 @@ def _hung(before: Job, after: Job, event: ev.TrainerHung) -> Told:
 
 
 def _fell_silent(before: Job, after: Job, event: ev.ExecutorFellSilent) -> Told | None:
-    old, _ = both(before, after, event.attempt)
+    old = find_attempt(before, event.attempt)
     if old is not None and old.is_silent:
         return None
     message = f"{attempt_words(event.attempt)} is silent"
@@ -274,7 +276,7 @@ def _fell_silent(before: Job, after: Job, event: ev.ExecutorFellSilent) -> Told 
 
 
 def _returned(before: Job, after: Job, event: ev.ExecutorReturned) -> Told | None:
-    old, _ = both(before, after, event.attempt)
+    old = find_attempt(before, event.attempt)
     if old is None or not old.is_silent:
         return None
     message = f"{attempt_words(event.attempt)} is back"
