@@ -1,7 +1,8 @@
 """The peers document: who else is in the gang and where (docs/protocol.md §11)."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec import Struct
@@ -17,24 +18,34 @@ class Member(Struct, frozen=True):
     ports: Mapping[str, int]
 
 
-class _Place(Struct, frozen=True):
-    index: int
+class Place(Struct, frozen=True):
+    """Where a member of a role is; in the order of the alphabet, as other keys of the document."""
+
     host: str
+    index: int
     ports: Mapping[str, int]
+
+
+BY_INDEX = attrgetter("index")
 
 
 class _Document(Struct, frozen=True):
     generation: int
-    roles: Mapping[str, tuple[_Place, ...]]
+    roles: Mapping[str, tuple[Place, ...]]
 
 
 def peers_document(generation: int, members: Iterable[Member]) -> bytes:
     """Return the document of a generation as JSON; the same members give the same bytes."""
-    roles: dict[str, list[dict[str, object]]] = {}
-    for member in sorted(members, key=lambda one: (one.role, one.index)):
-        roles.setdefault(member.role, []).append(
-            {"index": member.index, "host": member.host, "ports": dict(member.ports)}
-        )
+    roles: dict[str, list[Place]] = {}
+    for one in members:
+        roles.setdefault(one.role, []).append(Place(one.host, one.index, one.ports))
+    for places in roles.values():
+        places.sort(key=BY_INDEX)
+    return encoded(generation, roles)
+
+
+def encoded(generation: int, roles: Mapping[str, Sequence[Place]]) -> bytes:
+    """Return the document of a generation, with the places of each role in their order."""
     return msgspec.json.encode({"generation": generation, "roles": roles}, order="deterministic")
 
 

@@ -1,6 +1,6 @@
 """What the executor beside a trainer should do, a pure view of the job; and who its peers are."""
 
-from collections.abc import Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from primusd.executor.protocol import Hold, Leave, Start, Stop
 from primusd.job.gates import gang_roles, needs_all
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Peers, find_attempt, replicas_of
-from primusd.job.peers import Member, peers_digest, peers_document
+from primusd.job.peers import Place, encoded, peers_digest
 from primusd.job.phases import AttemptPhase
 from primusd.job.start_variables import has_variables
 
@@ -45,7 +45,7 @@ def peers_of(job: Job) -> bytes:
     role is in: until a replacement is told so too, peers keep the address they know. Who is of a
     gang and holds is named too, also where it starts after others.
     """
-    return peers_document(job.peers.generation, present(job))
+    return encoded(job.peers.generation, places_of(job))
 
 
 def publish(job: Job) -> Job:
@@ -68,15 +68,18 @@ def is_expected(attempt: Attempt) -> bool:
     return is_holding and not attempt.is_newcomer
 
 
-def present(job: Job) -> Iterator[Member]:
-    """Yield who stands in the peers document, role by role."""
+def places_of(job: Job) -> dict[str, list[Place]]:
+    """Return who stands in the peers document, by role."""
+    found: dict[str, list[Place]] = {}
     for role in job.roles.values():
         is_gang = role.name in gang_roles(job.spec) or needs_all(job.spec)
-        for replica in replicas_of(role):
-            if replica.index >= role.size:
-                continue
+        places: list[Place] = []
+        for replica in islice(replicas_of(role), role.size):
             for attempt in reversed(replica.attempts):
                 is_told = attempt.opened_ms or (is_gang and is_expected(attempt))
                 if is_told and attempt.generation >= role.generation:
-                    yield Member(role.name, replica.index, attempt.host, dict(attempt.ports))
+                    places.append(Place(attempt.host, replica.index, dict(attempt.ports)))
                     break
+        if places:
+            found[role.name] = places
+    return found
