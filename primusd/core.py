@@ -32,6 +32,7 @@ from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase
 from primusd.records import ADMISSION, SCHEMA, Entry, Event, Proposal, Record, job_of
+from primusd.shelves import Shelves, shelved
 
 CONSEQUENCE_DEPTH_MAX = 8
 SETTLES_MAX = 10_000
@@ -44,8 +45,8 @@ class World(Struct, frozen=True):
     """Every machine there is."""
 
     admission: Admission = Admission()
-    jobs: Mapping[str, Job] = {}
-    streams: Mapping[str, Stream] = {}
+    jobs: Mapping[str, Job] = Shelves()
+    streams: Mapping[str, Stream] = Shelves()
     """By machine key: `<uid>/<stream>`."""
 
 
@@ -208,6 +209,8 @@ class _Draft:
 
     def __init__(self, world: World, *, at_ms: int, term: int, revision: int) -> None:
         self._world = world
+        self._found: dict[str, Machine | None] = {}
+        """Machines that were looked at, as they were before the step."""
         self._changed: dict[str, Machine | None] = {}
         self._since_mark: dict[str, tuple[Machine | None, bool]] = {}
         """Machine to its value at the mark, and whether it was changed before."""
@@ -238,21 +241,23 @@ class _Draft:
 
     def world(self) -> World:
         """Return the world with the changes."""
-        jobs: dict[str, Machine] | None = None
-        streams: dict[str, Machine] | None = None
-        result = self._world
+        if not self._changed:
+            return self._world
+        admission = self._world.admission
+        jobs, streams = shelved(self._world.jobs), shelved(self._world.streams)
         for machine, state in self._changed.items():
-            if isinstance(state, Admission):
-                result = replace(result, admission=state)
-            elif "/" in machine:
-                streams = dict(result.streams) if streams is None else streams
-                _put(streams, machine, state)
-            else:
-                jobs = dict(result.jobs) if jobs is None else jobs
-                _put(jobs, machine, state)
-        if jobs is not None:
-            result = replace(result, jobs=jobs)
-        return result if streams is None else replace(result, streams=streams)
+            match state:
+                case Admission():
+                    admission = state
+                case Job():
+                    jobs = jobs.with_value(machine, state)
+                case Stream():
+                    streams = streams.with_value(machine, state)
+                case None if "/" in machine:
+                    streams = streams.with_value(machine, None)
+                case None:
+                    jobs = jobs.with_value(machine, None)
+        return World(admission, jobs, streams)
 
     def take(self, proposal: Proposal) -> Answer:
         """Apply a proposal with all that follows from it; raises what refuses it."""
@@ -330,7 +335,9 @@ class _Draft:
     def _find(self, machine: str) -> Machine | None:
         if machine in self._changed:
             return self._changed[machine]
-        return find(self._world, machine)
+        if machine not in self._found:
+            self._found[machine] = find(self._world, machine)
+        return self._found[machine]
 
     def _admission(self) -> Admission:
         state = self._find(ADMISSION)
@@ -401,11 +408,3 @@ def _who(machine: str) -> str:
     if machine == ADMISSION:
         return "admission"
     return "stream" if "/" in machine else "job"
-
-
-def _put(known: dict[str, Machine], machine: str, state: Machine | None) -> None:
-    """Store a machine's value, or remove it."""
-    if state is None:
-        known.pop(machine, None)
-    else:
-        known[machine] = state

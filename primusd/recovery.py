@@ -19,6 +19,7 @@ from primusd.datafeed.model import Stream
 from primusd.job.events import ForgetRequested, JobSubmitted
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of
+from primusd.shelves import shelved
 from primusd.state.journal import Loaded
 from primusd.state.schema import check_schema
 from primusd.state.snapshots import decode_machine
@@ -55,7 +56,7 @@ def recover(loaded: Loaded) -> Recovered:
     if lone:
         # Their job was forgotten, and their snapshots were still to be removed.
         streams = {key: one for key, one in world.streams.items() if key not in lone}
-        world = replace(world, streams=streams)
+        world = replace(world, streams=shelved(streams))
         uncovered |= {key: loaded.revision for key in lone if key not in uncovered}
     return Recovered(world, wedged, uncovered)
 
@@ -117,7 +118,7 @@ def _world(machines: Mapping[str, Machine]) -> World:
                 jobs[machine] = value
             case Stream():
                 streams[machine] = value
-    return World(admission, jobs, streams)
+    return World(admission, shelved(jobs), shelved(streams))
 
 
 def _replayed(
