@@ -162,10 +162,11 @@ def _known(
 def _places(demand: Demand, known: Mapping[tuple[str, int], Held]) -> tuple[Place, ...]:
     """Return the slots that are new or moved, as runs."""
     runs: list[Place] = []
-    for (role, index), slot in sorted(demand.held.items()):
+    new = [key for key, slot in demand.held.items() if known.get(key) != slot]
+    for role, index in sorted(new):
+        slot = demand.held[role, index]
         want = demand.roles.get(role)
-        is_whole = want is not None and is_good(demand, want, index, slot)
-        if not is_whole or known.get((role, index)) == slot:
+        if want is None or not is_good(demand, want, index, slot):
             continue
         last = runs[-1] if runs else None
         count = slot.port_count

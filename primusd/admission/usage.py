@@ -32,6 +32,7 @@ LossKey = tuple[str, int, int, str]
 
 
 NOTHING = Amount()
+AmountT = TypeVar("AmountT", Amount, int)
 
 
 class Taken(Struct, frozen=True):
@@ -206,14 +207,12 @@ class _Draft:
         self._change_lists(demand, _remove)
 
     def _move(self, was: Taken, now: Taken) -> None:
-        for node in {**was.by_node, **now.by_node}:
-            less, more = was.by_node.get(node, NOTHING), now.by_node.get(node, NOTHING)
-            if less is not more:
-                self._by_node[node] = self._by_node.get(node, NOTHING).plus(less, -1).plus(more)
-        for node in {**was.ports, **now.ports}:
-            gone, come = was.ports.get(node, 0), now.ports.get(node, 0)
-            if gone != come:
-                self._ports[node] = self._ports.get(node, 0) & ~gone | come
+        for node, less, more in _differing(was.by_node, now.by_node, NOTHING):
+            amount = self._by_node.get(node, NOTHING).plus(less, -1).plus(more)
+            _put(self._by_node, node, amount, is_kept=amount != NOTHING)
+        for node, gone, come in _differing(was.ports, now.ports, 0):
+            bits = self._ports.get(node, 0) & ~gone | come
+            _put(self._ports, node, bits, is_kept=bits != 0)
 
     def _change_lists(self, demand: Demand, change: Callable[[list[Any], Any], None]) -> None:
         """Put a demand into the sorted lists that it belongs in, or take it out of them.
@@ -235,20 +234,40 @@ class _Draft:
             change(self._ends, (demand.ends_ms, demand.job))
 
     def _add_to_queue(self, queue: str, amount: Amount, times: int) -> None:
-        self._by_queue[queue] = self._by_queue.get(queue, NOTHING).plus(amount, times)
+        total = self._by_queue.get(queue, NOTHING).plus(amount, times)
+        _put(self._by_queue, queue, total, is_kept=total != NOTHING)
 
     def book(self) -> Book:
         """Return the book; while nobody's waiting changed it has the same `waiting`."""
         return Book(
-            {node: one for node, one in self._by_node.items() if one != NOTHING},
-            {node: bits for node, bits in self._ports.items() if bits},
-            {queue: one for queue, one in self._by_queue.items() if one != NOTHING},
+            self._by_node,
+            self._ports,
+            self._by_queue,
             tuple(self._waiting) if self._is_waiting_changed else self._before.waiting,
             tuple(self._ends),
             tuple(self._losses),
             tuple(self._releasing),
             tuple(self._growing),
         )
+
+
+def _differing(
+    was: Mapping[str, AmountT], now: Mapping[str, AmountT], nothing: AmountT
+) -> Iterator[tuple[str, AmountT, AmountT]]:
+    """Yield the keys whose values are not the same object, with both values."""
+    for key, more in now.items():
+        less = was.get(key, nothing)
+        if less is not more:
+            yield key, less, more
+    yield from ((key, less, nothing) for key, less in was.items() if key not in now)
+
+
+def _put(sums: dict[str, AmountT], key: str, amount: AmountT, *, is_kept: bool) -> None:
+    """Store a sum; one of nothing has no place in a book."""
+    if is_kept:
+        sums[key] = amount
+    else:
+        sums.pop(key, None)
 
 
 def could_grow(demand: Demand) -> bool:
