@@ -236,6 +236,9 @@ class JobEnded(_Event, frozen=True):
     job: str
     as_phase: str = ""
     """"" in journals from before jobs could wait for another."""
+    namespace: str = ""
+    name: str = ""
+    """Both "" in older journals: its name is looked for."""
 
 
 class JobForgotten(_Event, frozen=True):

@@ -374,9 +374,13 @@ def _job_noted(state: Admission, event: ev.JobNoted, at: At) -> Admission:
 
 
 def _job_ended(state: Admission, event: ev.JobEnded, at: At) -> Admission | Ignore:
-    names = {key: uid for key, uid in state.names.items() if uid != event.job}
-    if len(names) == len(state.names):
+    key: tuple[str, str] | None = (event.namespace, event.name)
+    if not event.name:
+        key = next((key for key, uid in state.names.items() if uid == event.job), None)
+    if key is None or state.names.get(key) != event.job:
         return Ignore("already so")
+    names = dict(state.names)
+    del names[key]
     state = dependencies.without_ended(replace(state, names=names), event)
     return nodes.forget_job(state, event.job)
 

@@ -188,7 +188,9 @@ def _after_phase(before: Job, after: Job) -> list[Proposed]:
     streams = [stream_key(after, name) for name in after.streams]
     if after.is_final:
         closed = [Proposed(key, StreamClosed()) for key in streams]
-        return [Proposed(ADMISSION, JobEnded(after.uid, str(after.phase))), *closed]
+        spec = after.spec
+        over = JobEnded(after.uid, str(after.phase), spec.namespace, spec.name)
+        return [Proposed(ADMISSION, over), *closed]
     was_suspended = before.phase is JobPhase.SUSPENDED
     if after.phase is JobPhase.SUSPENDED and not was_suspended:
         return [Proposed(key, PauseRequested(for_suspension=True)) for key in streams]
