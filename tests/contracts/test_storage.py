@@ -14,6 +14,7 @@ NUMBERS = count()
 class Local:
     def __init__(self, folder: Path) -> None:
         self.options: dict[str, str] = {}
+        self.file_bytes = 10_240_000
         self.url = str(folder)
 
     def put(self, name: str, data: bytes) -> None:
@@ -28,6 +29,7 @@ class Local:
 class Memory:
     def __init__(self) -> None:
         self.options: dict[str, str] = {}
+        self.file_bytes = 10_240_000
         self.url = f"memory:///contract{next(NUMBERS)}"
         self._fs = fsspec.filesystem("memory")
 

@@ -30,6 +30,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 class Folder:
     def __init__(self, hdfs: Hdfs, base: str) -> None:
         self.options: dict[str, str] = {}
+        self.file_bytes = 10_240_000
         self._hdfs = hdfs
         self._path = f"/contract{next(NUMBERS)}"
         self.url = base + self._path

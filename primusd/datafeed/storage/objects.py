@@ -19,7 +19,14 @@ AZURE_SCHEMES = ("abfs", "abfss", "az")
 CONNECT_S, REQUEST_S = 10.0, 30.0
 TRIES = 3
 """By itself the client tries ten times; whoever asked does so again, and longer."""
-_GONE = ("NO_SUCH_KEY", "NO_SUCH_BUCKET", "RESOURCE_NOT_FOUND", "BlobNotFound", "HTTP status 404")
+_GONE = (
+    "No such file",
+    "NO_SUCH_KEY",
+    "NO_SUCH_BUCKET",
+    "RESOURCE_NOT_FOUND",
+    "BlobNotFound",
+    "HTTP status 404",
+)
 _DENIED = (
     *("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "HTTP status 403", "INVALID_CLIENT"),
     *("AuthenticationFailed", "AuthorizationFailure", "PERMISSION_DENIED", "UNAUTHENTICATED"),
@@ -49,18 +56,26 @@ class Objects:
         # A bucket's name is the first part of a path, for pyarrow.
         self._bucket = authority.partition("@")[0]
         self._fs = _told(self._prefix, _client, scheme, authority, options)
+        # Of Google's the client tells folders only where an object stands for each.
+        self._lacks_folders = scheme in GCS_SCHEMES
 
     def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
         """Return what lies in a folder, as `Storage.entries`."""
         from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415 starts threads
 
-        selector = FileSelector(self._path(folder).rstrip("/"))
+        base = self._path(folder).rstrip("/")
+        selector = FileSelector(base, recursive=self._lacks_folders)
         found = _told(folder, lambda: list(self._fs.get_file_info(selector)))
-        return [
-            self._entry(one)
-            for one in found
-            if is_wanted(one.base_name) and one.type != FileType.NotFound
-        ]
+        entries: dict[str, Entry] = {}
+        for one in found:
+            name, _, below = one.path.removeprefix(f"{base}/").partition("/")
+            if one.type == FileType.NotFound or not is_wanted(name):
+                continue
+            if below:
+                entries[name] = Entry(f"{folder.rstrip('/')}/{name}", is_folder=True)
+            else:
+                entries.setdefault(name, self._entry(one))
+        return list(entries.values())
 
     def find(self, location: str) -> Entry | None:
         """Return what has a name, as `Storage.find`."""
