@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -46,6 +47,8 @@ class RemoteSource:
         self._said_receipt = 0
         self._said_at = 0.0
         self._credits = 0
+        self._saying = threading.Lock()
+        self._is_waiting = False
         self._failure: PrimusError | None = None
         self._link: Link | None = self._connect()
         self.stream = self._spoken(stream)
@@ -161,8 +164,10 @@ class RemoteSource:
 
     def _next_frame(self, link: Link) -> Frame | None:
         while True:
+            self._is_waiting = True
             self._say_used(link)
             found = link.receive(_allocate)
+            self._is_waiting = False
             if isinstance(found, dict):
                 if self._hear(found):
                     return None
@@ -211,13 +216,24 @@ class RemoteSource:
         return Frame(header.row_count, header.epoch, header.receipt, span, content)
 
     def commit(self, receipt: int) -> None:
-        """Note that all rows up to a receipt were used; it is sent soon."""
+        """Note that all rows up to a receipt were used; it is sent soon.
+
+        At once while another thread waits for frames: it says nothing before it has one.
+        """
         self._receipt = max(self._receipt, receipt)
-        if self._link is not None and time.monotonic() - self._said_at > COMMIT_EVERY_S:
+        is_due = self._is_waiting or time.monotonic() - self._said_at > COMMIT_EVERY_S
+        if self._link is not None and is_due:
             self._say_used(self._link)
 
     def _say_used(self, link: Link) -> None:
-        """Send the receipt and the room for further frames, if there is anything new."""
+        """Send the receipt and the room for further frames, if there is anything new.
+
+        Receipts may come from another thread than the one that waits for frames.
+        """
+        with self._saying:
+            self._say_news(link)
+
+    def _say_news(self, link: Link) -> None:
         messages: list[dict[str, object]] = []
         if self._receipt > self._said_receipt:
             messages.append({"op": "commit", "stream": self._stream, "receipt": self._receipt})

@@ -177,6 +177,13 @@ class TooManyRequestsError(PrimusdError):
     status = 429
 
 
+class NoGatewayError(PrimusdError):
+    """Nobody hands rows out by HTTP just now."""
+
+    code = "NoGateway"
+    status = 503
+
+
 class NotLeaderError(PrimusdError):
     """This daemon does not lead."""
 

@@ -18,6 +18,11 @@ def node_key(secret: bytes, name: str) -> str:
     return _key(secret, f"node:{name}")
 
 
+def feed_key(secret: bytes, uid: str) -> str:
+    """Return the key with which a client takes rows from a job's gateways."""
+    return _key(secret, f"feed:{uid}")
+
+
 def is_key(shown: str, right: str) -> bool:
     """Return whether a key is the right one, in a time that tells nothing about it."""
     return hmac.compare_digest(shown.encode(), right.encode())

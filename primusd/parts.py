@@ -85,7 +85,7 @@ def build_parts(
         cluster_id=cluster_id,
         secret=secret,
         heads=lambda: heads,
-        settings=lambda: _order_settings(config()),
+        settings=lambda: _order_settings(config(), secret),
         copies=LogCopies(prepared.directory.path),
         strays=strays,
     )
@@ -167,13 +167,14 @@ def is_healthy(engine: Engine) -> bool:
     return engine.busy_ms() < STUCK_MS
 
 
-def _order_settings(loaded: Loaded) -> OrderSettings:
+def _order_settings(loaded: Loaded, secret: bytes) -> OrderSettings:
     logs = loaded.config.logs
     return OrderSettings(
         cluster=loaded.config.cluster,
         version=__version__,
         log_bytes_max=logs.attempt_file_bytes,
         log_files_max=logs.attempt_files,
+        secret=secret,
     )
 
 

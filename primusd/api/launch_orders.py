@@ -14,11 +14,12 @@ from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job
 from primusd.job.rules import log_patterns
 from primusd.job.spec import JobSpec, Reading, RoleSpec, stream_of
+from primusd.keys import feed_key
 
 SHELL = ("/bin/sh", "-c")
 PROBE_EVERY_MS = 500
 ORPHAN_MS = 7 * 86_400_000
-DELIVERIES = {"sdk": "socket", "stdin": "stdin", "fifo": "fifo"}
+DELIVERIES = {"sdk": "socket", "http": "socket", "stdin": "stdin", "fifo": "fifo"}
 
 
 class OrderSettings(Struct, frozen=True):
@@ -29,6 +30,8 @@ class OrderSettings(Struct, frozen=True):
     version: str
     log_bytes_max: int
     log_files_max: int
+    secret: bytes = b""
+    """Of the cluster."""
 
 
 def launch_order(
@@ -79,6 +82,8 @@ def _environment(
     extra: Mapping[str, str] = {}
     if spec.original:
         extra = original_environment(spec, attempt.role, attempt.index, ports=ports.values())
+    if spec.roles[attempt.role].feed == "http":
+        extra = {**extra, "PRIMUS_FEED_KEY": feed_key(settings.secret, job.uid)}
     return environment(
         spec,
         attempt,
@@ -97,7 +102,7 @@ def _feed_plan(spec: JobSpec, role: RoleSpec, reading: Reading) -> FeedPlan:
     return FeedPlan(
         stream=stream_of(role.name, reading),
         delivery=DELIVERIES[role.feed],
-        framing="arrow" if role.feed == "sdk" else role.framing,
+        framing="arrow" if DELIVERIES[role.feed] == "socket" else role.framing,
         format={**plan_of(stream), **described(stream)},
         memory_bytes=stream.decoding.memory_bytes,
         promise=stream.delivery,

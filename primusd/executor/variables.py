@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def own_variables(
         "PRIMUS_PEERS_FILE": str(directory.peers),
         "PRIMUS_STOP_FILE": str(directory.stop),
         "PRIMUS_WARN_FILE": str(directory.warn),
+        "PRIMUS_PYTHON": sys.executable,
         "PRIMUS_WORKDIR": str(directory.replica_work),
         "TMPDIR": str(temporary),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -85,7 +85,7 @@ def _feed(role: RoleSpec) -> dict[str, str]:
     if not role.data:
         return {}
     streams = ",".join(reading.stream for reading in role.data)
-    feed = {"sdk": "socket"}.get(role.feed, role.feed)
+    feed = {"sdk": "socket", "http": "socket"}.get(role.feed, role.feed)
     return {"PRIMUS_STREAMS": streams, "PRIMUS_FEED": feed}
 
 

@@ -62,7 +62,9 @@ ROLE_DEEPER = (
 )
 SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "KILL")
 RESTART_UNITS = ("replica", "role", "job")
-FEEDS = ("sdk", "stdin", "fifo")
+FEEDS = ("sdk", "stdin", "fifo", "http")
+GATEWAY = 'exec "$PRIMUS_PYTHON" -m primusd.gateway'
+"""What a role with `feed: http` runs that says no command."""
 FRAMINGS = ("lines", "raw", "lines0", "len32", "arrow-stream")
 PORTS_MAX = 64
 CPU_MAX = 100_000
@@ -143,6 +145,8 @@ def _replicas(section: Section) -> tuple[int, int, bool]:
 def _command(section: Section) -> str | tuple[str, ...]:
     """Return a shell line as it is, a list as argv."""
     if not section.has("command"):
+        if section.is_mapping and section.raw("feed") == "http":
+            return GATEWAY
         if section.is_mapping:
             hint = "command is missing: a list is argv, a text is a shell line"
             section.findings.add(section.path, hint=hint, of_key=True)

@@ -68,6 +68,31 @@ def test_every_row_comes_once_an_epoch_and_batches_are_full(
     assert grantor.is_done
 
 
+def test_what_one_thread_commits_is_said_while_another_waits_for_rows(tmp_path: Path) -> None:
+    """Two commits within a moment, the second one the last: nobody would ever say it."""
+    script = """
+        import threading, time
+        import primus
+
+        feed = primus.dataset(batch_rows=10, manual=True)
+        batches = [next(feed), next(feed)]
+        reader = threading.Thread(target=lambda: print(next(feed, "ended")))
+        reader.start()
+        time.sleep(0.3)
+        for batch in batches:
+            feed.commit(batch.receipt)
+        reader.join(20)
+    """
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 1, 20)))
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            return await one.finish(one.start_script(script))
+
+    assert anyio.run(main).strip() == "ended"
+    assert grantor.is_done
+
+
 def test_columns_come_as_a_matrix(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "name": ["x", "y", "z"]})
     (tmp_path / "d").mkdir()
