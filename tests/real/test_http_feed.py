@@ -164,9 +164,11 @@ def test_c53_a_killed_gateway_loses_no_row_that_a_client_had_not_used(shared: An
 
 def read_streams(data: bytes) -> list[int]:
     """Return the numbers of Arrow streams, one behind the other."""
-    source, rows = io.BytesIO(data), []
+    source = io.BytesIO(data)
+    rows: list[int] = []
     while source.tell() < len(data):
-        rows += pa.ipc.open_stream(source).read_all()["n"].to_pylist()
+        table: Any = pa.ipc.open_stream(source).read_all()
+        rows += table["n"].to_pylist()
     return rows
 
 
