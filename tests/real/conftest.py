@@ -21,7 +21,7 @@ BIN = Path(sys.executable).parent
 WAIT_S = 60
 """Longer than anything takes on a host with ten times as much to do as it has cores for."""
 CTL_S = WAIT_S + 10
-EXECUTORS_TOLD = 4
+LOGS_TOLD = 12
 FINAL = ("Succeeded", "Failed", "Cancelled")
 
 
@@ -64,9 +64,9 @@ class Head:
         return self.log.read_text(errors="replace")[-6000:] if self.log.exists() else ""
 
     def story(self) -> str:
-        """Return the same, and the end of what a few executors logged: for a test that fails."""
+        """Return the same, and the ends of a few attempts' logs: for a test that fails."""
         parts = [self.told()]
-        for log in sorted(self.state.glob("jobs/*/*/a*/executor.log"))[:EXECUTORS_TOLD]:
+        for log in sorted(self.state.glob("jobs/*/*/a*/*.log"))[:LOGS_TOLD]:
             said = log.read_text(errors="replace")[-1500:]
             parts.append(f"-- {log.relative_to(self.state)}\n{said}")
         return "\n".join(parts)
@@ -121,7 +121,8 @@ class Head:
 
     def ended(self, name: str) -> dict[str, Any]:
         """Wait for the end of a job and return its status."""
-        self.ctl("wait", name, "--for", "ended", "--timeout", f"{WAIT_S}s", allowed=(0, 10, 11, 12))
+        words = ("wait", name, "--for", "ended", "--timeout", f"{WAIT_S}s")
+        self.ctl(*words, allowed=(0, 6, 10, 11, 12))
         status: dict[str, Any] = self.document("get", name)["status"]
         assert status["phase"] in FINAL, f"{status}\n{self.story()}"
         return status

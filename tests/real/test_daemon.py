@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from primusd.records import SCHEMA
+from tests.real.conftest import WAIT_S
 
-WAIT_S = 30
 SLEEPER = """
 apiVersion: primus/v1
 name: sleeper

@@ -60,7 +60,7 @@ def drilled(head: Any, name: str, *words: str, code: int = 0) -> dict[str, Any]:
     said: list[str] = []
 
     def is_done() -> bool:
-        command = ("drill", name, *words, "--timeout", "30s", "-o", "json")
+        command = ("drill", name, *words, "--timeout", "60s", "-o", "json")
         done = head.ctl(*command, allowed=(code, 3))
         said.append(done.stdout)
         assert done.returncode == code or "not connected" in done.stderr, done.stderr

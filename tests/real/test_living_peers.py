@@ -34,7 +34,7 @@ def test_c68_m040_every_trainer_that_lives_sees_the_same_generation_and_list(hea
     names = ("worker-0", "worker-1", "worker-2")
     head.until("all see three", lambda: views(head) == dict.fromkeys(names, three))
 
-    head.ctl("scale", "seen", "worker=2", "--wait", "--timeout", "30s")
+    head.ctl("scale", "seen", "worker=2", "--wait", "--timeout", "60s")
     left = {"worker-0": two, "worker-1": two}
     head.until("both see two", lambda: views(head) | left == views(head))
     assert views(head)["worker-2"] == three, "who goes is told to stop, not that it is no peer"

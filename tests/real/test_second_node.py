@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.real.conftest import WAIT_S
 from tests.real.second_node import Second, cordon_first, placed, started, submit, worker
 from tests.real.test_deaths import trainer_of
 
@@ -107,7 +108,7 @@ def test_following_a_replica_elsewhere_loses_no_line_c73(head: Any, second: Seco
         head.until("it follows", lambda: path.read_text().endswith(" 5000\n"))
         live_tail = logged(head, name, "--tail", "2")
         go.touch()
-        code = following.wait(timeout=30)
+        code = following.wait(timeout=WAIT_S)
 
     lines = [line.split()[1] for line in path.read_text().splitlines()]
     assert code == 0

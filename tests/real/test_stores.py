@@ -99,6 +99,6 @@ def test_a_trainer_that_is_ahead_of_an_older_store_lives_until_it_is_adopted(hea
     head.until("its number was begun again", lambda: head.attempts(name) == {"worker-0": 2})
     stray = head.document("strays", "list")["items"][0]["id"]
     head.ctl("strays", "adopt", stray)
-    head.until("it was taken in", lambda: head.phase(name) == "Running", within_s=100)
+    head.until("it was taken in", lambda: head.phase(name) == "Running", within_s=150)
     assert head.trainers("worker-0") == before
     assert head.ctl("strays", "list", "-o", "name").stdout.strip() == ""

@@ -83,13 +83,13 @@ def test_c63_suspend_restart_and_cancel_reach_the_trainer_with_their_own_reasons
     submit(shared, "reasons", READS_ITS_REASON, role=", restart: {delay: 1ms}")
     shared.until("the trainer runs", lambda: says(shared, "reasons", "runs"))
 
-    shared.ctl("suspend", "reasons", "--wait", "--timeout", "30s")
+    shared.ctl("suspend", "reasons", "--wait", "--timeout", "60s")
     assert says(shared, "reasons", "stopped: suspended True")
     assert trainers(shared, "reasons", "worker-0") == []
-    shared.ctl("resume", "reasons", "--wait", "--timeout", "30s")
+    shared.ctl("resume", "reasons", "--wait", "--timeout", "60s")
     shared.until("it runs again", lambda: shared.ctl("logs", "reasons").stdout.count("runs") == 2)
 
-    shared.ctl("restart", "reasons", "--role", "worker", "--wait", "--timeout", "30s")
+    shared.ctl("restart", "reasons", "--role", "worker", "--wait", "--timeout", "60s")
     assert says(shared, "reasons", "stopped: restarting True")
     shared.until("it runs anew", lambda: shared.ctl("logs", "reasons").stdout.count("runs") == 3)
     shared.ctl("cancel", "reasons", "--wait", allowed=(0, 11))
@@ -134,7 +134,7 @@ def test_data_rests_while_a_job_is_suspended_and_no_row_is_lost(shared: Any) -> 
     submit(shared, "paused", READS_SLOWLY_AT_FIRST, data, ", data: rows")
     shared.until("rows are read", lambda: done(shared) > 0)
 
-    shared.ctl("suspend", "paused", "--wait", "--timeout", "30s")
+    shared.ctl("suspend", "paused", "--wait", "--timeout", "60s")
     stream = shared.document("get", "paused")["status"]["data"]["rows"]
     assert stream["paused"]
     assert stream["leased"] == 0
@@ -158,11 +158,11 @@ def test_c18_m039_replicas_come_and_go_and_those_that_go_fail_nothing(shared: An
     submit(shared, "sizes", READS_ITS_REASON, "schedule: {policy: dynamic}", role)
     shared.until("four run", lambda: shared.ctl("logs", "sizes").stdout.count("runs") == 4)
 
-    shared.ctl("scale", "sizes", "worker=2", "--wait", "--timeout", "30s")
+    shared.ctl("scale", "sizes", "worker=2", "--wait", "--timeout", "60s")
     shared.until(
         "two said why", lambda: shared.ctl("logs", "sizes").stdout.count("scaledDown") == 2
     )
-    shared.ctl("scale", "sizes", "worker=3", "--wait", "--timeout", "30s")
+    shared.ctl("scale", "sizes", "worker=3", "--wait", "--timeout", "60s")
     refused = shared.ctl("scale", "sizes", "worker=5", allowed=(2,))
 
     assert "may be 1 to 4" in refused.stderr
@@ -197,7 +197,7 @@ def test_c63_the_example_writes_a_checkpoint_in_the_grace_of_a_stop(shared: Any)
     shared.ctl("submit", str(EXAMPLE), "--name", "grace", "--set", STEPS)
     shared.until("there is a checkpoint", lambda: "checkpoint" in status_of(shared, "grace"))
 
-    shared.ctl("suspend", "grace", "--wait", "--timeout", "30s")
+    shared.ctl("suspend", "grace", "--wait", "--timeout", "60s")
     said = shared.ctl("logs", "grace").stdout
     shared.ctl("resume", "grace")
 
