@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from primusd.datafeed.drawing import drawing_of
 from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
-from primusd.datafeed.formats.opening import Opener
+from primusd.datafeed.formats.opening import Opener, use_lean_memory
 from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, Unit
@@ -67,10 +67,10 @@ class StreamReader:
     ) -> None:
         self.plan = plan
         self.is_piped = plan.delivery in ("stdin", "fifo")
+        self._memory_bytes = plan.memory_bytes or MEMORY_BYTES
+        # Half of it for what was read; the other half is for what decodes the next block.
         self.state = ReaderState(
-            plan.stream,
-            memory_bytes=plan.memory_bytes or MEMORY_BYTES,
-            keeps_read=self.is_piped,
+            plan.stream, memory_bytes=self._memory_bytes // 2, keeps_read=self.is_piped
         )
         self._changed = changed
         self._clock = clock
@@ -93,6 +93,8 @@ class StreamReader:
         """Read these columns only; empty: those of the plan."""
         self._columns = columns
         self._files.clear()
+        if self._opener is not None:
+            self._opener.close()
         self._opener = None
 
     @property
@@ -166,6 +168,7 @@ class StreamReader:
 
     def read(self) -> None:
         """Read leases as they come until closed."""
+        use_lean_memory()
         if not self.is_piped:
             # While the trainer starts; and a reader never loads code later than it must.
             from primusd.datafeed import columns, frames  # noqa: F401, PLC0415 starts threads
@@ -322,7 +325,7 @@ class StreamReader:
     def _opened(self, unit: Unit) -> UnitFile:
         if self._opener is None:
             settings = settings_of(
-                self.plan.format, memory_bytes=self.state.memory_bytes, place=self._place
+                self.plan.format, memory_bytes=self._memory_bytes, place=self._place
             )
             if self._columns:
                 settings = replace(settings, columns=self._columns)

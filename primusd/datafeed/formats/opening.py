@@ -1,5 +1,6 @@
 """Opens units: finds out their format, picks what reads it, and gives rows their shape."""
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from primusd.datafeed.formats.base import (
@@ -90,6 +91,17 @@ class Opener:
                 return ClassUnit(unit, told.compression, self._class_workers(), self.settings)
             case _:
                 return _records(unit, file, told, self.settings)
+
+
+def use_lean_memory() -> None:
+    """Let pyarrow use the allocator that keeps least of what was freed, where it has it.
+
+    Its usual one held twice what was in use, which no bound of ours could see.
+    """
+    import pyarrow as pa  # noqa: PLC0415 starts threads
+
+    with contextlib.suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def told_form(unit: Unit, file: OpenFile, settings: Settings) -> Told:

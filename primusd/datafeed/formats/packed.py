@@ -119,9 +119,11 @@ class PackedFile:
                 )
                 raise self._error(text, lo=count, to_end=True, head=data[at : at + SHOWN_BYTES])
             # A record longer than what is read is looked for again in twice the bytes.
-            more = self._read(stream, max(size, held), count)
+            most = max(size, min(held, self._record_max - held + 1))
+            more = self._read(stream, most, count)
             is_last = not more
             data, at = data[at:] + more, 0
+            del rest, cut
 
     def _begun(self, stream: Inflating) -> tuple[bytes, bool]:
         """Return the first bytes: enough for a header and the types of columns."""

@@ -51,7 +51,7 @@ class Settings:
     @property
     def block_bytes(self) -> int:
         """About how much is decoded at once."""
-        return max(BLOCK_BYTES_MIN, min(self.memory_bytes // 8, BLOCK_BYTES_MAX))
+        return max(BLOCK_BYTES_MIN, min(self.memory_bytes // 16, BLOCK_BYTES_MAX))
 
     @property
     def is_reshaped(self) -> bool:
