@@ -94,6 +94,9 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     waits = units.get("waitingFor")
     for reason in waits if isinstance(waits, list) else ():
         printer.line(f"  waits: {reason}")
+    missing = units.get("missing")
+    for reason in missing if isinstance(missing, list) else ():
+        printer.line(f"  passed over: {reason}")
     repeated = count(stream, "repeatedMax")
     if repeated:
         unit = text(mapping(stream, "positions"), "unit")

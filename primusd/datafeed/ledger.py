@@ -214,6 +214,7 @@ def consequences(
                     after.skipped,
                     after.unsized_units * max(1, after.spec.epochs),
                     after.carried_count,
+                    len(after.missing),
                 )
                 found.append(Proposed(after.job, finished))
             case "Failed":

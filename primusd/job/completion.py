@@ -14,7 +14,7 @@ from primusd.job.phases import Budget, JobPhase, ReplicaPhase
 from primusd.job.rules import COMPLETE, GIVE_UP, condition_words, rule_label, rule_of
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.job.spec import RoleSpec, StreamSpec, budgets_of, is_endless, streams_of
-from primusd.job.wording import left_out_words, unit_words
+from primusd.job.wording import left_out_words, missing_words, unit_words
 
 DECIDING_PHASES = frozenset(
     {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
@@ -288,9 +288,11 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             unit = unit_words(job.spec, name)
             left_out = left_out_words(stream.skipped, unit, stream.unsized)
             yield f"{left_out} of stream {name} were left out"
-        elif is_endless(_spec_of(job, name)):
+        if stream.missing:
+            yield f"{missing_words(stream.missing)} of stream {name}"
+        if stream.skipped or is_endless(_spec_of(job, name)):
             continue
-        elif not stream.is_finished and streams_of(job.spec)[name]:
+        if not stream.is_finished and streams_of(job.spec)[name]:
             yield f"stream {name} was not read to its end, leftover allow was asked for"
 
 

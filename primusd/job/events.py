@@ -221,6 +221,8 @@ class StreamFinished(JobMachineEvent, frozen=True):
     one for each."""
     carried: int = 0
     """Of `consumed`, what was taken before: it came with a savepoint."""
+    missing: int = 0
+    """Folders by time that did not come and were passed over."""
 
 
 class StreamFailed(JobMachineEvent, frozen=True):

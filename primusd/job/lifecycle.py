@@ -130,6 +130,7 @@ def _stream_finished(job: Job, event: ev.StreamFinished, at: At) -> Job:
         consumed=event.consumed,
         skipped=event.skipped,
         unsized=event.unsized,
+        missing=event.missing,
     )
 
 

@@ -275,6 +275,8 @@ class StreamSummary(Struct, frozen=True, array_like=True):
     """Positions that nobody had taken at the last reader's end; -1 not known."""
     unsized: int = 0
     """Units left out without knowing where they end; `skipped` has one for each."""
+    missing: int = 0
+    """Folders by time that did not come and were passed over."""
 
 
 class Peers(Struct, frozen=True, array_like=True):

@@ -23,7 +23,13 @@ from primusd.job.model import (
 )
 from primusd.job.phases import Budget, JobPhase, ReplicaPhase, StopReason
 from primusd.job.telling import Details, Told, attempt_words, both, ended, told
-from primusd.job.wording import duration_words, left_out_words, span_words, unit_words
+from primusd.job.wording import (
+    duration_words,
+    left_out_words,
+    missing_words,
+    span_words,
+    unit_words,
+)
 from primusd.units import bytes_words
 
 
@@ -187,6 +193,7 @@ def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
     unit = unit_words(after.spec, event.stream)
     left_out = left_out_words(event.skipped, unit, event.unsized)
     skipped = f", {left_out} were left out" if event.skipped else ""
+    skipped += f", {missing_words(event.missing)}" if event.missing else ""
     message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{skipped}"
     details = {"consumed": event.consumed, "skipped": event.skipped}
     return told("info", "StreamFinished", event.stream, message, details)

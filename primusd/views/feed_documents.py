@@ -17,6 +17,8 @@ class UnitsStatus(_Document, frozen=True, kw_only=True):
     listed: int
     complete: bool
     waiting_for: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    """Folders by time that did not come and were passed over, the newest 100."""
 
 
 class PositionsStatus(_Document, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from primusd.views.times import known_time
 
 DEAD_SHOWN_MAX = 100
 PARTITIONS_SHOWN_MAX = 1_000
+MISSING_SHOWN = 100
 ENDED_PHASES = frozenset({"Done", "Failed", "Closed"})
 
 
@@ -44,7 +45,10 @@ def stream_document(
         epochs=stream.spec.epochs,
         finite=not is_endless(stream.spec),
         units=documents.UnitsStatus(
-            listed=len(stream.units), complete=stream.is_listed, waiting_for=stream.waiting_for
+            listed=len(stream.units),
+            complete=stream.is_listed,
+            waiting_for=stream.waiting_for,
+            missing=stream.missing[-MISSING_SHOWN:],
         ),
         positions=documents.PositionsStatus(
             unit=places.unit,
