@@ -127,13 +127,16 @@ def find_savepoint(
     job = _job_of(world, restore.job, namespace)
     wished = restore.stream or stream.partition("@")[0]
     known = {name: world.streams.get(f"{job}/{name}") for name in world.jobs[job].streams}
-    other = known.get(wished)
+    other = known.get(wished) or known.get(stream)
     if other is None:
         names = ", ".join(known) or "none"
         raise NotFoundError(f"{restore.job} has no stream {wished}; its streams: {names}")
     sealed = [one for one in other.savepoints if one.phase == "Sealed"]
     if restore.savepoint:
         sealed = [one for one in sealed if one.name == restore.savepoint]
+    if not sealed and not restore.savepoint and other.phase == "Closed":
+        # It is over, so where it ended is as good as kept.
+        return other, savepoints.as_it_is(other)
     if not sealed:
         what = f"savepoint {restore.savepoint}" if restore.savepoint else "savepoint"
         names = ", ".join(one.name for one in other.savepoints) or "none"

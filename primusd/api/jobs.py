@@ -22,6 +22,7 @@ from primusd.api.asking import (
 from primusd.api.context import Context
 from primusd.api.planning import plan_document
 from primusd.api.problems import Handler
+from primusd.api.restoring import with_restores
 from primusd.api.submitting import check_submit, read_submit
 from primusd.api.watching import is_watch, serve_watch
 from primusd.errors import (
@@ -67,8 +68,9 @@ async def create(request: web.Request) -> web.Response:
         return answer(document_of(context, known))
     check_submit(context, parsed, waits_for_nodes=flag(request, "waitForNodes"))
     after = waited_for(context.engine.world, parsed.spec)
+    spec = with_restores(context.engine.world, parsed.spec)
     uid = make_uid(context.clock.wall_ms(), secrets.randbits(32))
-    event = JobSubmitted(uid, parsed.spec, parsed.origins, caller_of(request), key, digest, after)
+    event = JobSubmitted(uid, spec, parsed.origins, caller_of(request), key, digest, after)
     if is_dry_run:
         return answer(plan_document(context, parsed))
     return await _submit(context, event, caller_of(request), namespace)
@@ -147,6 +149,31 @@ async def list_jobs(request: web.Request) -> web.StreamResponse:
         documents.JobList(
             resource_version=str(engine.revision),
             items=tuple(document_of(context, job, queue) for job in shown),
+            cursor=cursor or UNSET,
+        )
+    )
+
+
+async def list_ended(request: web.Request) -> web.Response:
+    """List jobs that have ended, the newest first."""
+    context, engine = context_of(request), context_of(request).engine
+    namespace = request.query.get("namespace", "")
+    phases = frozenset(filter(None, ",".join(request.query.getall("phase", [])).split(",")))
+    _check_phases(phases)
+    labels = wants_labels(request)
+    found = sorted(
+        (f"{(1 << 50) - job.ended_ms:016d}/{uid}", job)
+        for uid, job in engine.world.jobs.items()
+        if job.is_final
+        and (not namespace or job.spec.namespace == namespace)
+        and (not phases or job.phase.value in phases)
+        and all(job.spec.labels.get(key) == value for key, value in labels.items())
+    )
+    shown, cursor = page(request, found)
+    return answer(
+        documents.JobList(
+            resource_version=str(engine.revision),
+            items=tuple(document_of(context, job) for job in shown),
             cursor=cursor or UNSET,
         )
     )

@@ -14,9 +14,11 @@ from primusd.api import (
     queues_api,
     replaying,
     replicas,
+    savepoints,
     stacks,
 )
 from primusd.api.openapi import Route
+from primusd.datafeed.portable import Portable
 from primusd.views import (
     cluster_documents,
     documents,
@@ -30,6 +32,7 @@ from primusd.views import (
 API = "/api/v1"
 NAME = r"{name:[^/:{}]+}"
 STREAM = r"{stream:[^/:{}]+}"
+SAVEPOINT = r"{savepoint:[^/:{}]+}"
 JOB = f"{API}/namespaces/{{ns:[^/:{{}}]+}}/jobs"
 ONE = f"{JOB}/{NAME}"
 PAGING = ("limit", "cursor")
@@ -40,6 +43,8 @@ _JOBS = (
           query=("dryRun", "plan", "waitForNodes")),
     Route("GET", JOB, jobs.list_jobs, "List or watch the jobs of a namespace.", documents.JobList,
           query=(*PAGING, "phase", "label", *WATCHING)),
+    Route("GET", f"{API}/history", jobs.list_ended, "List ended jobs, the newest first.",
+          documents.JobList, query=(*PAGING, "phase", "label", "namespace")),
     Route("GET", f"{API}/jobs", jobs.list_jobs, "List or watch all jobs.", documents.JobList,
           query=(*PAGING, "phase", "label", *WATCHING)),
     Route("GET", ONE, jobs.get, "Show or watch a job.", documents.Job, query=WATCHING),
@@ -102,6 +107,26 @@ _DATA = (
     Route("POST", f"{ONE}/data/{STREAM}:resume", data.resume, "Resume a stream.",
           feed_documents.Stream),
 )  # fmt: skip
+_SAVEPOINTS = (
+    Route("GET", f"{ONE}/data/{STREAM}/savepoints", savepoints.list_savepoints,
+          "List a stream's savepoints.", feed_documents.SavepointList),
+    Route("POST", f"{ONE}/data/{STREAM}/savepoints", savepoints.create_savepoint,
+          "Keep positions under a name.", feed_documents.Savepoint, savepoints.SavepointBody),
+    Route("GET", f"{ONE}/data/{STREAM}/savepoints/{SAVEPOINT}", savepoints.get_savepoint,
+          "Show a savepoint.", feed_documents.Savepoint),
+    Route("GET", f"{ONE}/data/{STREAM}/savepoints/{SAVEPOINT}/positions",
+          savepoints.export_savepoint, "The positions of a savepoint, by file.", Portable),
+    Route("DELETE", f"{ONE}/data/{STREAM}/savepoints/{SAVEPOINT}", savepoints.drop_savepoint,
+          "Forget a savepoint.", feed_documents.Savepoint),
+    Route("POST", f"{ONE}/data/{STREAM}/savepoints/{SAVEPOINT}:restore",
+          savepoints.restore_savepoint, "Go back to a savepoint.", feed_documents.Stream),
+    Route("POST", f"{ONE}/data/{STREAM}:skip", savepoints.skip, "Leave a range out.",
+          feed_documents.Stream, savepoints.TaskBody),
+    Route("POST", f"{ONE}/data/{STREAM}:retry", savepoints.retry, "Read a range again.",
+          feed_documents.Stream, savepoints.TaskBody),
+    Route("GET", f"{ONE}/data/{STREAM}/history", savepoints.show_history,
+          "What happened to a stream.", feed_documents.StreamHistory),
+)  # fmt: skip
 _NODES = (
     Route("GET", f"{API}/nodes", nodes_api.list_nodes, "List or watch nodes.",
           cluster_documents.NodeList, query=WATCHING),
@@ -152,18 +177,13 @@ _QUEUES = (
     Route("POST", f"{API}/queues/{NAME}:move", queues_api.move, "Move a job that waits.",
           documents.Job, queues_api.MoveBody),
 )  # fmt: skip
-LATER_PATHS = (
-    ("POST", f"{ONE}/data/{STREAM}:skip", "skipping a task"),
-    ("POST", f"{ONE}/data/{STREAM}:retry", "retrying a dead task"),
-    ("GET", f"{ONE}/data/{STREAM}/savepoints", "listing savepoints"),
-    ("POST", f"{ONE}/data/{STREAM}/savepoints", "making a savepoint"),
-    ("GET", f"{API}/history", "the history of ended jobs"),
-)
+LATER_PATHS: tuple[tuple[str, str, str], ...] = ()
 """Paths that answer 422 NotYet with a sentence; the table shrinks with each issue."""
 
 ROUTES = (
     *_JOBS,
     *_DATA,
+    *_SAVEPOINTS,
     *_NODES,
     *_QUEUES,
     *_CLUSTER,

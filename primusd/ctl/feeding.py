@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from primusd.ctl import savepoints
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.describing import stream_row
@@ -12,31 +13,67 @@ from primusd.ctl.failures import FAILED, OK, USAGE, CtlError, not_yet
 from primusd.ctl.output import Printer, grouped, short_duration
 from primusd.ctl.reading import pages
 
-ACTIONS = ("status", "tasks", "dead", "verify", "pause", "resume")
-LATER = ("retry", "skip", "preview", "savepoint")
+ACTIONS = (
+    "status",
+    "tasks",
+    "dead",
+    "retry",
+    "skip",
+    "verify",
+    "pause",
+    "resume",
+    "history",
+    "savepoint",
+)
+OF_ONE_STREAM = ("retry", "skip", "savepoint")
+LATER = ("preview",)
 _FORMS = ("table", "wide", "json", "yaml", "jsonl")
 
 
 @click.command("data", cls=Verb)
 @click.argument("name")
 @click.argument("action", default="status", metavar=f"[{'|'.join(ACTIONS)}]")
-@click.argument("stream", default="")
+@click.argument("words", nargs=-1, metavar="[STREAM | RANGE… | create|list|… SAVEPOINT]")
 @click.option("--phase", type=click.Choice(["leased", "waiting", "dead"]), help="Of tasks.")
+@click.option("--stream", "named", default="", help="Where a job reads several.")
+@click.option("--all", "is_all", is_flag=True, help="retry, skip: all that are left out.")
+@click.option("--reason", default="", help="skip: why; it is kept.")
+@click.option("--file", default="", help="savepoint export, import: a file; - for a pipe.")
 @shared_options
 @pass_call
-def data(call: Call, name: str, action: str, stream: str, phase: str | None) -> int:
+def data(call: Call, /, name: str, action: str, words: tuple[str, ...], **options: object) -> int:
     """Show and steer what a job reads; verify exits 1 when rows are not accounted for."""
     namespace, job_name = call.job(name)
     path = job_path(namespace, job_name, "data")
+    named, reason = str(options["named"]), str(options["reason"])
+    is_all = options["is_all"] is True
+    if action in OF_ONE_STREAM:
+        where = f"{path}/{named or _only_stream(call, path)}"
+        match action:
+            case "retry":
+                savepoints.retry(call, where, words, is_all=is_all)
+            case "skip":
+                savepoints.skip(call, where, words, is_all=is_all, reason=reason)
+            case _:
+                savepoints.savepoint(call, where, words, str(options["file"]))
+        return OK
+    phase = str(options["phase"] or "")
+    return _act(call, path, action, named or (words[0] if words else ""), phase)
+
+
+def _act(call: Call, path: str, action: str, stream: str, phase: str) -> int:
     match action:
         case "status":
             _status(call, path, stream)
         case "tasks":
-            _tasks(call, path, stream, phase or "")
+            _tasks(call, path, stream, phase)
         case "dead":
             _tasks(call, path, stream, "dead")
         case "verify":
             return _verify(call, path, stream)
+        case "history":
+            names = [stream] if stream else [text(one, "name") for one in _streams(call, path, "")]
+            savepoints.history(call, [f"{path}/{one}" for one in names])
         case "pause" | "resume":
             where = f"{path}/{stream}" if stream else path
             found = call.client.call("POST", f"{where}:{action}")
@@ -47,6 +84,19 @@ def data(call: Call, name: str, action: str, stream: str, phase: str | None) -> 
             hint = " | ".join(ACTIONS)
             raise CtlError(f"data has no action {action!r}", hint=hint, exit_code=USAGE)
     return OK
+
+
+def _only_stream(call: Call, path: str) -> str:
+    """Return the name of the only stream of a job.
+
+    Raises:
+        CtlError: It has none, or several.
+    """
+    names = [text(one, "name") for one in _streams(call, path, "")]
+    if len(names) != 1:
+        hint = f"say --stream; it reads {', '.join(names)}" if names else "it reads no data"
+        raise CtlError("which stream?", hint=hint, exit_code=USAGE)
+    return names[0]
 
 
 def _streams(call: Call, path: str, stream: str) -> list[Json]:
@@ -152,15 +202,25 @@ def _tasks(call: Call, path: str, stream: str, phase: str) -> None:
     elif printer.form in ("json", "yaml"):
         printer.document({"kind": "TaskList", "items": found})
     else:
-        header = ("STREAM", "PHASE", "EPOCH", "FROM", "TO", "AT", "HOLDER", "WHERE", "WHAT")
+        header = ("STREAM", "RANGE", "PHASE", "TO", "AT", "HOLDER", "WHERE", "WHAT")
         printer.table(header, [_task_row(task) for task in found])
 
 
 def _task_row(task: Json) -> list[object]:
     what = ": ".join(part for part in (text(task, "fault"), text(task, "text")) if part)
-    keys = ("lo", "hi", "position", "replica", "location")
-    first = (task.get("stream"), task.get("phase"), _told_epoch(task))
-    return [*first, *(task.get(key) for key in keys), what]
+    if text(task, "head"):
+        what += f" [{_printable(text(task, 'head'))}]"
+    place = f"{_told_epoch(task)}.{task.get('unit')}.{task.get('lo')}"
+    keys = ("hi", "position", "replica", "location")
+    who = text(task, "replica") or text(task, "by")
+    found = {**task, "replica": who}
+    return [task.get("stream"), place, task.get("phase"), *(found.get(key) for key in keys), what]
+
+
+def _printable(digits: str) -> str:
+    """Return the first bytes of a record as text, what is none of it as dots."""
+    head = bytes.fromhex(digits).decode("utf-8", "replace")
+    return "".join(one if one.isprintable() else "." for one in head)[:32]
 
 
 def _told_epoch(found: Json) -> int:
@@ -201,6 +261,15 @@ def _print_proof(printer: Printer, proof: Json) -> None:
         )
         if (value := count(proof, key)) or key == "done"
     ]
+    came = count(proof, "carried")
+    if came:
+        parts.append(f"{grouped(came)} of those done came with a savepoint")
+    if rewound := count(proof, "rewound"):
+        parts.append(f"{grouped(rewound)} taken back by restores and read again")
+    why = mapping(proof, "leftOut")
+    if why:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(why.items()))
+        parts.append(f"ranges left out: {kinds}")
     repeated = count(proof, "repeatedMax") or 0
     twice = f"at most {grouped(repeated)} came twice" if repeated else "none came twice"
     printer.line(f"  {', '.join(parts)}; {twice}")

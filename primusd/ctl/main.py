@@ -35,6 +35,7 @@ VERBS = {
     "finish": ("acting", "End a job with a verdict of yours."),
     "delete": ("acting", "Forget an ended job."),
     "data": ("feeding", "Show and steer what a job reads."),
+    "history": ("history", "List jobs that have ended, with their verdicts."),
     "nodes": ("nodes", "List nodes; add, drain, cordon, uncordon, exclude."),
     "queue": ("queueing", "List queues and who waits; set them up, move jobs in them."),
     "strays": ("nodes", "List processes that this daemon does not know."),
@@ -46,7 +47,7 @@ VERBS = {
 }
 
 
-LATER = frozenset({"exec", "history", "recommend"} | {"top", "ui", "token", "leader", "store"})
+LATER = frozenset({"exec", "recommend"} | {"top", "ui", "token", "leader", "store"})
 
 
 class LazyVerbs(click.Group):
@@ -121,6 +122,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:
             from primusd.ctl import feeding
 
             return feeding.COMMANDS
+        case "history":
+            from primusd.ctl import history
+
+            return history.COMMANDS
         case "files":
             from primusd.ctl import files
 

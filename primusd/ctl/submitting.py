@@ -4,6 +4,7 @@ import secrets
 import sys
 
 import click
+from msgspec.structs import replace
 
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json
@@ -13,6 +14,7 @@ from primusd.ctl.files import JobFile, jobs_path, read_job_file
 from primusd.ctl.packing import ship
 from primusd.ctl.verdicts import wait_for_verdict
 from primusd.jobfile import Parsed
+from primusd.jobfile.promises import restore_of
 
 _FORMS = ("table", "json", "yaml", "name")
 
@@ -64,15 +66,17 @@ def print_submitted(call: Call, job: Json) -> None:
 @click.option("--name", default="", help="In place of the file's.")
 @click.option("--key", default="", help="Idempotency key; default: made per call.")
 @click.option("--dry-run", is_flag=True, help="Check everything, submit nothing.")
+@click.option("--restore", default="", metavar="JOB[/SAVEPOINT]", help="Where its data starts.")
 @click.option("--wait-for-nodes", is_flag=True, help="Queue it though no node could hold it.")
 @shared_options
 @pass_call
-def submit(
+def submit(  # noqa: PLR0917 - click passes them by name
     call: Call,
     files: tuple[str, ...],
     sets: tuple[str, ...],
     name: str,
     key: str,
+    restore: str,
     *,
     wait: bool,
     dry_run: bool,
@@ -82,6 +86,7 @@ def submit(
     if len(files) > 1 and (name or key):
         raise CtlError("--name and --key are for one file", exit_code=USAGE)
     read = [read_job_file(path, sets=sets, name=name, namespace=call.namespace) for path in files]
+    read = [_starting_at(job, restore) for job in read] if restore else read
     submitted = []
     for job in read:
         document = submit_job(
@@ -95,6 +100,24 @@ def submit(
     if not wait:
         return OK
     return max((wait_for_verdict(call, job) for job in submitted), default=OK)
+
+
+def _starting_at(job: JobFile, restore: str) -> JobFile:
+    """Return a job whose only stream starts at another job's savepoint."""
+    spec = job.parsed.spec
+    found = restore_of(restore)
+    if found is None:
+        raise CtlError(f"--restore {restore!r} is no JOB/SAVEPOINT", exit_code=USAGE)
+    if len(spec.data) != 1:
+        names = ", ".join(spec.data) or "none"
+        raise CtlError(
+            f"--restore is for a job with one stream; this one has {names}",
+            hint=f"--set data.NAME.restore={restore}",
+            exit_code=USAGE,
+        )
+    ((name, stream),) = spec.data.items()
+    data = {name: replace(stream, restore=found, staging="")}
+    return JobFile(Parsed(replace(spec, data=data), job.parsed.origins), job.folder)
 
 
 def _print_dry_run(call: Call, job: JobFile, plan: Json) -> None:

@@ -42,7 +42,7 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 
 from msgspec.structs import replace
 
-from primusd.datafeed import beats, grants, listing, losses, marking, savepoints
+from primusd.datafeed import beats, grants, listing, losses, marking, savepoints, stream_clocks
 from primusd.datafeed.accounts import (
     TASK_PHASES,
     Flaw,
@@ -129,9 +129,6 @@ __all__ = [
     "verify",
 ]
 
-TRIM_EVERY_MS = 2_000
-TRIM_EVERY_MAX_MS = 60_000
-"""While readers wait and nobody has much left, holders are looked through ever more seldom."""
 LIVE_PHASES = ("Opening", "Serving")
 
 
@@ -159,18 +156,8 @@ def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stre
         return after
     if state.phase == "Done" and after.epochs_done < after.spec.epochs:
         after = replace(after, phase="Serving", phase_since_ms=at.at_ms)
-    after = _timed(after, at.at_ms)
-    return with_moments(state, _watched(state, after, event, at.at_ms), event, at)
-
-
-def _timed(state: Stream, at_ms: int) -> Stream:
-    """Return the stream with the clock of its savepoints begun once it serves."""
-    every_ms = state.spec.savepoint_every_ms
-    if state.phase != "Serving":
-        return replace(state, next_savepoint_ms=0) if state.next_savepoint_ms else state
-    if not every_ms or state.next_savepoint_ms:
-        return state
-    return replace(state, next_savepoint_ms=at_ms + every_ms)
+    after = stream_clocks.timed(after, at.at_ms)
+    return with_moments(state, stream_clocks.watched(state, after, event, at.at_ms), event, at)
 
 
 def settle(state: Stream, at_ms: int) -> StreamEvent | None:
@@ -434,7 +421,7 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
     if state.lanes_free_ms and at_ms >= state.lanes_free_ms:
         after = replace(after, lanes_free_ms=0)
     if state.next_trim_ms and at_ms >= state.next_trim_ms:
-        backoff_ms = min(2 * state.trim_backoff_ms, TRIM_EVERY_MAX_MS)
+        backoff_ms = min(2 * state.trim_backoff_ms, stream_clocks.TRIM_EVERY_MAX_MS)
         after = replace(
             after, is_trim_due=True, next_trim_ms=at_ms + backoff_ms, trim_backoff_ms=backoff_ms
         )
@@ -443,28 +430,6 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
         # What follows is settled.
         return replace(state)
     return Ignore(IGNORE_REASONS["a"]) if after is state else after
-
-
-def _watched(before: Stream, after: Stream, event: StreamEvent | TimePassed, at_ms: int) -> Stream:
-    """Return the stream with the timer for trims set while readers wait and nothing else does."""
-    is_due = after.is_trim_due and isinstance(event, TimePassed)
-    wanting = after.hungry.count + after.greedy.count
-    is_tail = after.phase == "Serving" and wanting > 0 and after.lease_count > 0
-    is_tail = is_tail and not grants.does_wait(after)
-    has_joined = (before.hungry.drawn, before.greedy.drawn) != (
-        after.hungry.drawn,
-        after.greedy.drawn,
-    )
-    if is_tail and (not before.next_trim_ms or has_joined):
-        next_ms, backoff_ms = at_ms + TRIM_EVERY_MS, TRIM_EVERY_MS
-    elif is_tail:
-        next_ms, backoff_ms = after.next_trim_ms, after.trim_backoff_ms
-    else:
-        next_ms, backoff_ms = 0, 0
-    now = (after.is_trim_due, after.next_trim_ms, after.trim_backoff_ms)
-    if now == (is_due, next_ms, backoff_ms):
-        return after
-    return replace(after, is_trim_due=is_due, next_trim_ms=next_ms, trim_backoff_ms=backoff_ms)
 
 
 def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:

@@ -21,7 +21,7 @@ TaskSkipRequested | ! | = or Done | ! | ! | !
 TaskRetryRequested | ! | = | Serving | ! | !
 PauseRequested | = | = | · e | · e | · c
 ResumeRequested | = | = | · e | · e | · c
-SavepointRequested | ! | = | = | ! | !
+SavepointRequested | ! | = | = | = | =
 SavepointDropped | = | = | = | = | =
 RestoreRequested | = | = | Serving | ! | !
 SavepointImported | = | = | = | ! | !

@@ -89,7 +89,7 @@ def decode(data: bytes) -> Portable:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PortableError(f"this is no exported savepoint: {error}") from error
     for unit in found.units:
-        _check(unit)
+        check(unit)
     return found
 
 
@@ -98,7 +98,12 @@ class _Head(Struct, frozen=True):
     form: int = FORM
 
 
-def _check(unit: PortableUnit) -> None:
+def check(unit: PortableUnit) -> None:
+    """Refuse ranges that are none.
+
+    Raises:
+        PortableError: They are out of order, or empty.
+    """
     for part in unit.epochs:
         last = 0
         for lo, hi in part.done:

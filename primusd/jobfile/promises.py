@@ -140,17 +140,21 @@ def _restore(section: Section, base_dir: str) -> tuple[Restore | None, str]:
     return Restore(found.text("job"), found.text("stream"), name), changed
 
 
+def restore_of(text: str) -> Restore | None:
+    """Return what `JOB/SAVEPOINT` or `JOB` means, None where it means nothing."""
+    job, _, name = text.partition("/")
+    return Restore(job, "", name) if job and (not name or is_savepoint_name(name)) else None
+
+
 def _short_restore(section: Section, value: str) -> Restore | None:
-    """Return what `JOB/SAVEPOINT` or `JOB` means."""
-    job, _, name = value.partition("/")
-    if not job or (name and not is_savepoint_name(name)):
+    found = restore_of(value)
+    if found is None:
         section.wrong(
             "restore",
             "JOB/SAVEPOINT, or JOB for its newest savepoint",
             "a job of another namespace is {job: namespace/name, savepoint: s}",
         )
-        return None
-    return Restore(job, "", name)
+    return found
 
 
 def _staging(section: Section, base_dir: str) -> tuple[str, str]:

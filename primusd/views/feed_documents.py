@@ -95,6 +95,59 @@ class SavepointStatus(_Document, frozen=True, kw_only=True):
     revision: str
     sealed_at: Text = UNSET
     done: int
+    origin: str = "asked"
+    """`asked`, `mark`, `timer`, `suspend` or `imported`."""
+    step: Number = UNSET
+
+
+class Savepoint(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamSavepoint"):
+    """Positions under a name."""
+
+    job: str
+    stream: str
+    name: str
+    phase: str
+    origin: str
+    """`asked`, `mark`, `timer`, `suspend` or `imported`."""
+    revision: str
+    sealed_at: Text = UNSET
+    step: Number = UNSET
+    """Of the trainers that marked it."""
+    generation: int
+    epochs_done: int
+    done: int
+    """Positions taken."""
+    skipped: int
+    """Positions left out."""
+    units_done: int
+    """Files that were read to their end, in the pass it is in."""
+    units_open: int
+    """Files of which a part was read."""
+
+
+class SavepointList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="SavepointList"):
+    """All savepoints of a stream, the oldest first."""
+
+    resource_version: str
+    items: tuple[Savepoint, ...]
+
+
+class StreamMoment(_Document, frozen=True, kw_only=True):
+    """Something that happened to a stream."""
+
+    at: Text = UNSET
+    revision: str
+    reason: str
+    by: str
+    message: str
+
+
+class StreamHistory(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamHistory"):
+    """What happened to a stream: the newest 200, the oldest first."""
+
+    job: str
+    stream: str
+    items: tuple[StreamMoment, ...]
 
 
 class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream"):
@@ -153,6 +206,10 @@ class Task(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Task"):
     token: Number = UNSET
     fault: Text = UNSET
     text: Text = UNSET
+    by: Text = UNSET
+    """Who read it, or left it out."""
+    head: Text = UNSET
+    """First bytes, in hexadecimal digits."""
 
 
 class TaskList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="TaskList"):

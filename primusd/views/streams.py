@@ -6,11 +6,13 @@ from msgspec import UNSET, UnsetType
 
 from primusd.core import World
 from primusd.datafeed.accounts import Positions, positions, tasks
+from primusd.datafeed.carrying import carried_units, whole_epochs
 from primusd.datafeed.model import Savepoint, Stream
 from primusd.datafeed.places import partition_places
 from primusd.datafeed.protocol import FeedReport
+from primusd.datafeed.ranges import measure
 from primusd.job.ids import AttemptId
-from primusd.job.spec import follows_topics, has_files, is_endless
+from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
 from primusd.views import feed_documents as documents
 from primusd.views.documents import StreamStatus
 from primusd.views.live import NOTHING_LIVE, Live, LivePartition
@@ -183,4 +185,53 @@ def _savepoint(savepoint: Savepoint) -> documents.SavepointStatus:
         revision=str(savepoint.revision),
         sealed_at=known_time(savepoint.sealed_ms),
         done=savepoint.done,
+        origin=savepoint.origin,
+        step=_known(savepoint.step),
+    )
+
+
+def savepoint_document(stream: Stream, savepoint: Savepoint, spec: JobSpec) -> documents.Savepoint:
+    """Return the document of a savepoint."""
+    epoch = savepoint.epochs[0].number if savepoint.epochs else whole_epochs(savepoint) - 1
+    is_whole = epoch < whole_epochs(savepoint)
+    units = carried_units(stream, savepoint)
+    taken = [sum(one.hi - one.lo for one in dict(unit.done).get(epoch, ())) for unit in units]
+    left_out = [sum(measure(o.lo, o.hi) for o in dict(u.dead).get(epoch, ())) for u in units]
+    full = [
+        is_whole or (unit.size >= 0 and done + dead >= unit.size)
+        for unit, done, dead in zip(units, taken, left_out, strict=True)
+    ]
+    return documents.Savepoint(
+        job=spec.name,
+        stream=stream.name,
+        name=savepoint.name,
+        phase=savepoint.phase,
+        origin=savepoint.origin,
+        revision=str(savepoint.revision),
+        sealed_at=known_time(savepoint.sealed_ms),
+        step=_known(savepoint.step),
+        generation=savepoint.generation,
+        epochs_done=whole_epochs(savepoint),
+        done=savepoint.done,
+        skipped=savepoint.skipped_before + sum(one.skipped for one in savepoint.epochs),
+        units_done=sum(full),
+        units_open=sum(not one for one in full),
+    )
+
+
+def stream_history(stream: Stream, spec: JobSpec) -> documents.StreamHistory:
+    """Return what happened to a stream."""
+    return documents.StreamHistory(
+        job=spec.name,
+        stream=stream.name,
+        items=tuple(
+            documents.StreamMoment(
+                at=known_time(one.at_ms),
+                revision=str(one.revision),
+                reason=one.reason,
+                by=one.by,
+                message=one.message,
+            )
+            for one in stream.moments
+        ),
     )

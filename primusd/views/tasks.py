@@ -33,6 +33,8 @@ def _task(found: TaskRange) -> documents.Task:
         token=found.token or UNSET,
         fault=found.kind or UNSET,
         text=found.text or UNSET,
+        by=found.by or UNSET,
+        head=found.head.hex() or UNSET,
     )
 
 
