@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from primusd.datafeed.drawing import drawing_of
 from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
-from primusd.datafeed.formats.opening import Opener, use_lean_memory
+from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, Unit
@@ -168,7 +168,6 @@ class StreamReader:
 
     def read(self) -> None:
         """Read leases as they come until closed."""
-        use_lean_memory()
         if not self.is_piped:
             # While the trainer starts; and a reader never loads code later than it must.
             from primusd.datafeed import columns, frames  # noqa: F401, PLC0415 starts threads
@@ -329,7 +328,7 @@ class StreamReader:
             )
             if self._columns:
                 settings = replace(settings, columns=self._columns)
-            self._opener = Opener(settings)
+            self._opener = Opener(settings, is_lean=True)
         return self._opener.open(unit)
 
     def _note_end(self, holding: Holding) -> None:

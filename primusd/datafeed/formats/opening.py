@@ -12,13 +12,16 @@ from primusd.datafeed.formats.base import (
     open_pinned,
 )
 from primusd.datafeed.formats.settings import Settings
+from primusd.datafeed.formats.text import PlainLines
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import FORMATS, LINE_FORMATS, PACKABLE, Told, told_by_head, told_by_name
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from primusd.datafeed.formats.customized import Workers
+    from primusd.datafeed.formats.schemas import SchemaKeeper
 
 TOLD_BYTES = 12
+PLAIN = Told("text", "none")
 
 
 class Opener:
@@ -28,13 +31,16 @@ class Opener:
         settings: Of the stream.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        # Imported here: pyarrow starts threads, and the image that executors are forked from
-        # has none.
-        from primusd.datafeed.formats.schemas import SchemaKeeper  # noqa: PLC0415
+    def __init__(self, settings: Settings, *, is_lean: bool = False) -> None:
+        """Open nothing yet.
 
-        self._keeper = SchemaKeeper(settings)
+        Args:
+            settings: Of the stream.
+            is_lean: Let pyarrow keep little of what was freed, in all of this process.
+        """
+        self.settings = settings
+        self._is_lean = is_lean
+        self._keeper: SchemaKeeper | None = None
         self._workers: Workers | None = None
 
     def open(self, unit: Unit) -> UnitFile:
@@ -44,14 +50,19 @@ class Opener:
             ReadError: It cannot be opened, is not of its format, or has no row where that is
                 a fault.
         """
-        from primusd.datafeed.formats.shaping import Shaped  # noqa: PLC0415 starts threads
-
         if unit.kind == "kafka":
             from primusd.datafeed.formats.values import open_partition  # noqa: PLC0415
 
-            return Shaped(open_partition(unit, self.settings), unit, self.settings, self._keeper)
+            return self._shaped(open_partition(unit, self.settings), unit)
         file = open_pinned(unit, ahead_bytes=self.settings.memory_bytes // 2)
         told = told_form(unit, file, self.settings)
+        if told == PLAIN and not self.settings.is_reshaped:
+            return PlainLines(
+                unit,
+                file,
+                line_bytes_max=self.settings.record_bytes_max,
+                shaped=lambda: self._shaped(self._opened(unit, file, told), unit),
+            )
         opened = self._opened(unit, file, told)
         if opened.end == 0 and self.settings.on_empty == "fail":
             raise ReadError(
@@ -61,7 +72,19 @@ class Opener:
                 hi=1,
                 head=head_of(file),
             )
-        return Shaped(opened, unit, self.settings, self._keeper)
+        return self._shaped(opened, unit)
+
+    def _shaped(self, inner: RowFile, unit: Unit) -> UnitFile:
+        # Imported here: pyarrow starts threads, and the image that executors are forked from
+        # has none.
+        from primusd.datafeed.formats.schemas import SchemaKeeper  # noqa: PLC0415
+        from primusd.datafeed.formats.shaping import Shaped  # noqa: PLC0415
+
+        if self._keeper is None:
+            if self._is_lean:
+                _use_lean_memory()
+            self._keeper = SchemaKeeper(self.settings)
+        return Shaped(inner, unit, self.settings, self._keeper)
 
     def close(self) -> None:
         """End what reads for it in other processes; whoever waits for them is told the end."""
@@ -93,7 +116,7 @@ class Opener:
                 return _records(unit, file, told, self.settings)
 
 
-def use_lean_memory() -> None:
+def _use_lean_memory() -> None:
     """Let pyarrow use the allocator that keeps least of what was freed, where it has it.
 
     Its usual one held twice what was in use, which no bound of ours could see.

@@ -7,12 +7,56 @@ file may lack it.
 
 from collections.abc import Callable, Iterator
 
-from primusd.datafeed.formats.base import OpenFile, PipeBlock, ReadError, head_of
+from primusd.datafeed.formats.base import (
+    OpenFile,
+    PipeBlock,
+    ReadError,
+    RowBlock,
+    RowFile,
+    head_of,
+)
 from primusd.datafeed.protocol import Unit
 
 PIPE_BLOCK_BYTES = 1 << 20
 SEARCH_BYTES = 64 << 10
 SAMPLE_BYTES = 16 << 10
+
+
+class PlainLines:
+    """A file of lines as it stands: a pipe gets spans, and pyarrow is loaded for rows only."""
+
+    cuts: tuple[int, ...] = ()
+    row_count = -1
+
+    def __init__(
+        self, unit: Unit, file: OpenFile, *, line_bytes_max: int, shaped: Callable[[], RowFile]
+    ) -> None:
+        """Look at a file.
+
+        Args:
+            unit: As it was listed.
+            file: The same, opened.
+            line_bytes_max: The longest line that is held in memory.
+            shaped: Opens it as rows.
+        """
+        self.end = unit.byte_count
+        self._spans = LineSpans(unit, file, origin=0, line_bytes_max=line_bytes_max)
+        self._shaped = shaped
+        self._rows: RowFile | None = None
+
+    def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
+        """Yield blocks with one column, `line`: the bytes of each line without its end."""
+        if self._rows is None:
+            self._rows = self._shaped()
+        return self._rows.rows(lo, hi, block_bytes=block_bytes)
+
+    def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
+        """Yield spans of whole lines, or lines in another framing."""
+        if framing in ("lines", "raw"):
+            return self._spans.pieces(lo, hi, framing=framing)
+        from primusd.datafeed.formats.encoding import pieces_of  # noqa: PLC0415 starts threads
+
+        return pieces_of(self.rows(lo, hi, block_bytes=PIPE_BLOCK_BYTES), framing)
 
 
 class LineSpans:
