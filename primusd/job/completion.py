@@ -289,7 +289,7 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             left_out = left_out_words(stream.skipped, unit, stream.unsized)
             yield f"{left_out} of stream {name} were left out"
         if stream.missing:
-            yield f"{missing_words(stream.missing)} of stream {name}"
+            yield missing_words(stream.missing, f" of stream {name}")
         if stream.skipped or is_endless(_spec_of(job, name)):
             continue
         if not stream.is_finished and streams_of(job.spec)[name]:

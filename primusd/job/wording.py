@@ -46,10 +46,10 @@ def unit_words(spec: JobSpec, stream: str) -> str:
     return "bytes" if has_bytes(options) else "rows"
 
 
-def missing_words(count: int) -> str:
+def missing_words(count: int, of: str = "") -> str:
     """Return how many folders by time were passed over."""
     folders = "1 folder" if count == 1 else f"{count} folders"
-    return f"{folders} did not come and {'was' if count == 1 else 'were'} passed over"
+    return f"{folders}{of} did not come and {'was' if count == 1 else 'were'} passed over"
 
 
 def left_out_words(count: int, unit: str, unsized: int) -> str:
