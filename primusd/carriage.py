@@ -12,10 +12,10 @@ import structlog
 
 from primusd.core import World
 from primusd.datafeed import savepoints
-from primusd.datafeed.carrying import carried_units, whole_epochs
+from primusd.datafeed.carrying import carried_units, order_fault, order_of, whole_epochs
 from primusd.datafeed.events import CarryingFailed, PositionsCarried, PositionsKept
 from primusd.datafeed.model import CarriedUnit, Savepoint, Stream
-from primusd.datafeed.portable import Portable, as_carried, as_portable
+from primusd.datafeed.portable import Portable, PortableError, as_carried, as_portable
 from primusd.engine import Engine
 from primusd.errors import NotFoundError, PrimusdError
 from primusd.job.commands import CarryPositions, KeepPositions
@@ -92,6 +92,7 @@ async def _find(world: World, stream: Stream) -> Found:
         other, savepoint = named_savepoint(world, stream, restore)
         units = carried_units(other, savepoint)
         source = f"savepoint {savepoint.name} of {restore.job}"
+        _check_order(units, order_of(other.spec), stream)
         return Found(units, whole_epochs(savepoint), source)
     path = restore.path if restore is not None else stream.spec.staging
     if restore is None and (holder := _holder(world, stream)):
@@ -103,7 +104,14 @@ async def _find(world: World, stream: Stream) -> Found:
             raise NotFoundError(f"there are no positions of stream {spoken} in {path}")
         return Found()
     portable, where = found
-    return Found(as_carried(portable.units), portable.whole_epochs, str(where))
+    units = as_carried(portable.units)
+    _check_order(units, portable.order, stream)
+    return Found(units, portable.whole_epochs, str(where))
+
+
+def _check_order(units: tuple[CarriedUnit, ...], order: str, stream: Stream) -> None:
+    if fault := order_fault(units, order, stream.spec):
+        raise PortableError(fault, hint="with shuffle as it was, or at a whole pass")
 
 
 def named_savepoint(world: World, stream: Stream, restore: Restore) -> tuple[Stream, Savepoint]:
@@ -216,5 +224,6 @@ def exported(stream: Stream, world: World, savepoint: Savepoint | None = None) -
         name=found.name,
         sealed_at=rfc3339(found.sealed_ms) if found.sealed_ms else "",
         whole_epochs=whole_epochs(found),
+        order=order_of(stream.spec),
         units=as_portable(carried_units(stream, found)),
     )

@@ -8,6 +8,7 @@ from primusd.api.context import Context
 from primusd.api.data import find_streams
 from primusd.carriage import exported
 from primusd.core import Ignored
+from primusd.datafeed.carrying import order_fault
 from primusd.datafeed.events import (
     RestoreRequested,
     SavepointDropped,
@@ -67,6 +68,7 @@ async def create_savepoint(request: web.Request) -> web.Response:
     if body.positions is not None:
         event = _imported(body.name, body.positions)
     stream, _ = _stream(request)
+    _check_order(stream, body.positions)
     ignored = await _propose(request, event)
     after, job = _stream(request)
     if isinstance(event, SavepointRequested) and ignored:
@@ -76,6 +78,14 @@ async def create_savepoint(request: web.Request) -> web.Response:
         )
     made = _named(after, body.name)
     return answer(savepoint_document(after, made, job.spec), status=201)
+
+
+def _check_order(stream: Stream, positions: Portable | None) -> None:
+    if positions is None:
+        return
+    fault = order_fault(as_carried(positions.units), positions.order, stream.spec)
+    if fault:
+        raise ConflictError(fault, hint="with shuffle as it was, or at a whole pass")
 
 
 def _imported(name: str, positions: Portable) -> SavepointImported:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from primusd.datafeed import tasks
+from primusd.datafeed.drawing import described
 from primusd.datafeed.model import (
     OPEN_END,
     CarriedUnit,
@@ -24,6 +25,7 @@ from primusd.datafeed.model import (
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.ranges import overlap, union
 from primusd.datafeed.tracks import is_passed, tracks_of
+from primusd.job.spec import StreamSpec
 
 
 def matching(
@@ -153,3 +155,38 @@ def _done(
     first = stream.units[number].first
     was_passed = is_passed(tracks_of(stream), epoch, number)
     return (Range(first, size),) if was_passed and size > first else ()
+
+
+def order_of(spec: StreamSpec) -> str:
+    """Return how rows of a file are permuted, "" when they are not."""
+    return described(spec).get("shuffle", "")
+
+
+def order_fault(units: Iterable[CarriedUnit], order: str, spec: StreamSpec) -> str:
+    """Return why parts of files mean other rows in a stream; "" they do not.
+
+    Args:
+        units: As carried.
+        order: Of the stream that they come from, as `order_of` said it.
+        spec: Of the stream that they go to.
+    """
+    own = order_of(spec)
+    if own == order:
+        return ""
+    part = next((one for one in units if _is_in_part(one)), None)
+    if part is None:
+        return ""
+    return (
+        f"{part.location} was read in part, {_words(order)}, and this stream reads it "
+        f"{_words(own)}: the rows that are left would be others"
+    )
+
+
+def _is_in_part(one: CarriedUnit) -> bool:
+    taken = [sum(part.hi - part.lo for part in parts) for _, parts in one.done]
+    left_out = sum(part.hi - part.lo for _, parts in one.dead for part in parts)
+    return any(count > 0 and (one.size < 0 or count + left_out < one.size) for count in taken)
+
+
+def _words(order: str) -> str:
+    return f"shuffled (seed, blocks, blockRows: {order})" if order else "as it lies"

@@ -62,6 +62,8 @@ class Portable(Struct, frozen=True, rename="camel", kw_only=True):
     sealed_at: str = ""
     whole_epochs: int = 0
     """Passes in which every unit named here is done."""
+    order: str = ""
+    """How rows of a file were permuted; "" they were not. Parts of files mean nothing otherwise."""
     units: tuple[PortableUnit, ...] = ()
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from primusd.datafeed import events as ev
 from primusd.datafeed import ledger, savepoints
-from primusd.datafeed.carrying import carried_units, whole_epochs
+from primusd.datafeed.carrying import carried_units, order_fault, order_of, whole_epochs
 from primusd.datafeed.model import CarriedUnit, Range, Stream
 from primusd.datafeed.portable import (
     Portable,
@@ -36,7 +36,7 @@ def carried_into(units: tuple[CarriedUnit, ...], *, whole: int = 0, **fields: ob
 
 def read_all(driver: Driver, *readers: Reader) -> list[tuple[int, int, int, int]]:
     """Read to the end; return epoch, unit and range of what was taken."""
-    found = []
+    found: list[tuple[int, int, int, int]] = []
     for _ in range(1_000):
         if driver.now.phase == "Done":
             return sorted(found)
@@ -228,6 +228,18 @@ def test_units_listed_after_a_savepoint_are_as_they_were_carried() -> None:
     driver.propose(ev.RestoreRequested("s"))
 
     assert read_all(driver, reader) == [(0, 0, 0, 20)]
+
+
+def test_parts_of_files_go_on_in_the_same_order_only() -> None:
+    """A part of a shuffled file is other rows than a part of it as it lies."""
+    plain, shuffled = stream_spec(), stream_spec(shuffle={"seed": 7})
+    part, whole = unit("a", 100, (0, 30)), unit("b", 50, (0, 50))
+
+    assert order_fault((part,), order_of(plain), plain) == ""
+    assert order_fault((part,), order_of(shuffled), shuffled) == ""
+    assert order_fault((whole,), order_of(plain), shuffled) == ""
+    assert "/data/a was read in part" in order_fault((whole, part), order_of(plain), shuffled)
+    assert "shuffled" in order_fault((part,), order_of(shuffled), plain)
 
 
 # By the clock, and at a suspension.

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
 from primusd.datafeed.events import BeatReceived
 from primusd.datafeed.protocol import BadRange, FeedReport, Held
@@ -34,13 +34,13 @@ def uid(server: Server) -> str:
     return found
 
 
-def items(document: Json) -> list[Json]:
+def items(document: Any) -> list[Any]:
     found = document["items"]
     assert isinstance(found, list)
     return found
 
 
-def call(server: Server, method: str, path: str, **body: object) -> Json:
+def call(server: Server, method: str, path: str, **body: object) -> Any:
     return server.client.call(method, f"{DATA}{path}", body=body or None)
 
 
@@ -60,7 +60,7 @@ def test_a_savepoint_is_made_shown_restored_and_dropped(server: Server, uid: str
     server.read(uid, 700)
     call(server, "POST", "/savepoints/mine:restore")
     (listed,) = items(server.client.get(f"{DATA}/savepoints"))
-    after = server.client.get(DATA)
+    after: Any = server.client.get(DATA)
     call(server, "DELETE", "/savepoints/mine")
 
     expected = {"name": "mine", "origin": "asked", "done": 400, "unitsDone": 0, "unitsOpen": 1}
@@ -72,7 +72,7 @@ def test_a_savepoint_is_made_shown_restored_and_dropped(server: Server, uid: str
     assert reasons == ["SavepointSealed", "Restored"]
 
 
-def server_safe(made: Json, listed: Json) -> Json:
+def server_safe(made: Any, listed: Any) -> Any:
     """Return the document as made, with what may differ as listed."""
     return {**made, "revision": listed["revision"]}
 
@@ -80,7 +80,7 @@ def server_safe(made: Json, listed: Json) -> Json:
 @pytest.mark.usefixtures("uid")
 def test_what_was_exported_can_be_imported(server: Server) -> None:
     call(server, "POST", "/savepoints", name="mine")
-    positions = server.client.get(f"{DATA}/savepoints/mine/positions")
+    positions: Any = server.client.get(f"{DATA}/savepoints/mine/positions")
 
     made = call(server, "POST", "/savepoints", name="brought", positions=positions)
 
@@ -96,7 +96,7 @@ def test_what_was_exported_can_be_imported(server: Server) -> None:
     assert (made["origin"], made["done"]) == ("imported", 400)
 
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "a name": ("POST /savepoints", {"name": "a b"}, 400, "letters"),
     "a name that is taken": ("POST /savepoints", {"name": "taken"}, 409, "already"),
     "no such one to restore": ("POST /savepoints/none:restore", {}, 404, "no savepoint none"),
@@ -142,7 +142,7 @@ def test_dead_letters_are_listed_with_their_first_bytes_skipped_and_retried(
     assert [(one["lo"], one["fault"], one["text"]) for one in after["deadTasks"]] == [
         (400, "skipped", "known to be broken")
     ]
-    proof = server.client.call("POST", f"{DATA}:verify")
+    proof: Any = server.client.call("POST", f"{DATA}:verify")
     assert proof["leftOut"] == {"skipped": 1}
     assert (proof["ok"], proof["skipped"], proof["dead"]) == (True, 20, 0)
 
