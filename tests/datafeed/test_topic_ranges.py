@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from primusd.datafeed.drawing import Drawing
+from primusd.datafeed.drawn import drawn
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock
 from primusd.datafeed.formats.decoders import BadRecordError
 from primusd.datafeed.formats.partition import EMPTY_FOR_S, Fetched, PartitionUnit
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.formats.values import Values
 from primusd.datafeed.protocol import Unit
+from primusd.job.spec import Sample
 
 UNIT = Unit("kafka", "clicks/3", 0, "", {"source": "0", "bootstrap": "k1:9092"})
 
@@ -146,6 +149,21 @@ def test_a_cut_in_a_hole_gives_the_record_behind_it_to_one_side() -> None:
     assert [block.position_after(count) for count in range(4)] == [2, 7, 8, 12]
     assert [block.rows_before(limit) for limit in (3, 4, 7, 8, 9, 12)] == [0, 1, 1, 2, 3, 3]
     assert spans([block.up_to(8)]) == [(2, 8)]
+
+
+def test_a_sample_takes_the_same_records_wherever_a_range_is_cut() -> None:
+    """Holes have no hash: a record is taken or not by its own offset."""
+    drawing = Drawing(sample=Sample(500_000, seed=3))
+
+    def sampled(*ranges: tuple[int, int]) -> list[int]:
+        client = ScriptedClient([fetched(*range(0, 90, 3), then=90)], end=90)
+        unit, _ = drawn(opened(client), UNIT, 0, drawing)
+        return offsets([one for lo, hi in ranges for one in unit.rows(lo, hi, block_bytes=1)])
+
+    whole, parts = sampled((0, 90)), sampled((0, 31), (31, 60), (60, 90))
+
+    assert whole == parts
+    assert 5 < len(whole) < 25
 
 
 def test_a_value_that_cannot_be_decoded_is_one_bad_record_and_nothing_is_fetched_twice() -> None:

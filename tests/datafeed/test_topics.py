@@ -13,6 +13,7 @@ from primusd.clock import ManualClock
 from primusd.core import World
 from primusd.datafeed import events as ev
 from primusd.datafeed import ledger
+from primusd.datafeed.carrying import carried_units
 from primusd.datafeed.model import size_of
 from primusd.datafeed.places import partition_places
 from primusd.datafeed.protocol import BadRange, Unit
@@ -20,7 +21,7 @@ from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.topics import Place
 from primusd.job.commands import FollowTopics, ListUnits
 from primusd.job.events import StreamFailed, StreamFinished
-from primusd.job.spec import Offsets, Source, Split
+from primusd.job.spec import Offsets, Restore, Source, Split
 from primusd.mirroring import Mirror
 from primusd.views.live import LivePartition
 from tests.datafeed.ledger_driver import Reader, text_unit
@@ -313,6 +314,44 @@ def test_a_savepoint_of_earlier_knows_that_partitions_grew_since() -> None:
     assert spans(read_all(reader)) == Counter(
         [(0, at) for at in range(4, 9)] + [(1, at) for at in range(5)]
     )
+
+
+def test_positions_of_an_earlier_job_go_on_in_the_next() -> None:
+    """Its topics are listed anew; what retention removed of what was done is no matter."""
+    cluster = FakeCluster(clicks=[8])
+    before = Follower(cluster)
+    reader = before.driver.open(0)
+    before.look()
+    read_all(reader)
+    before.driver.propose(ev.SavepointRequested("end"))
+    (savepoint,) = before.driver.now.savepoints
+    carried = carried_units(before.driver.now, savepoint)
+
+    cluster.begin[CLICKS_0] = 5
+    cluster.end |= {CLICKS_0: 12, CLICKS_1: 3}
+    after = Follower(
+        cluster,
+        topics_spec(kafka_source(until=Offsets("end")), restore=Restore("before", savepoint="end")),
+    )
+    after.driver.propose(ev.PositionsCarried(carried, 0, is_complete=True))
+    after.look()
+
+    assert sorted(read_all(after.driver.open(0))) == [(0, 8, 12), (1, 0, 3)]
+    assert after.driver.now.phase == "Done"
+    assert ledger.verify(after.driver.now).ok
+
+
+def test_records_of_a_partition_come_in_their_order_where_that_is_asked_for() -> None:
+    cluster = FakeCluster(clicks=[100_000, 100_000])
+    world = Follower(cluster, topics_spec(kafka_source(), order="unit"))
+    readers = [world.driver.open(index) for index in range(3)]
+    world.look()
+
+    for reader in readers:
+        reader.beat(2)
+
+    held = [one for reader in readers for one in reader.held.values()]
+    assert sorted(one.unit for one in held) == [0, 1]
 
 
 def test_lag_and_the_lowest_offset_that_is_not_done() -> None:
