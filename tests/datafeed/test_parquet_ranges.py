@@ -158,6 +158,8 @@ def test_values_that_json_lacks_are_written_as_documented(tmp_path: Path) -> Non
             "b": pa.array([b"\xff\x00", None, b""], pa.binary()),
             "t": pa.array([0, None, 86_400_000], pa.timestamp("ms")),
             "s": ["é", 'quo"te', "new\nline"],
+            "d": pa.array([1500, None, 0], pa.duration("ms")),
+            "u": pa.array([1, None, 0], pa.timestamp("ns")),
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
@@ -166,9 +168,23 @@ def test_values_that_json_lacks_are_written_as_documented(tmp_path: Path) -> Non
 
     rows = [json.loads(line) for piece in pieces for line in piece.data.splitlines()]
     assert rows == [
-        {"x": None, "b": "/wA=", "t": "1970-01-01T00:00:00", "s": "é"},
-        {"x": None, "b": None, "t": None, "s": 'quo"te'},
-        {"x": 1.5, "b": "", "t": "1970-01-02T00:00:00", "s": "new\nline"},
+        {
+            "x": None,
+            "b": "/wA=",
+            "t": "1970-01-01T00:00:00",
+            "s": "é",
+            "d": 1.5,
+            "u": "1970-01-01T00:00:00.000000001",
+        },
+        {"x": None, "b": None, "t": None, "s": 'quo"te', "d": None, "u": None},
+        {
+            "x": 1.5,
+            "b": "",
+            "t": "1970-01-02T00:00:00",
+            "s": "new\nline",
+            "d": 0,
+            "u": "1970-01-01T00:00:00.000000000",
+        },
     ]
 
 

@@ -4,25 +4,25 @@ A record of a format with one column of bytes (`line`, `record`, `chunk`) is tho
 other it is a JSON object.
 """
 
-import base64
-import json
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from itertools import accumulate
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from primusd.datafeed.formats.base import PipeBlock, RowBlock
+from primusd.datafeed.formats.nested import AnyArray
 
 FRAMINGS = ("lines", "lines0", "len32")
 """Those that records are encoded in here."""
 VALUE_COLUMNS = frozenset({"line", "record", "chunk"})
 JSON_ROWS = 1024
 LENGTH_BYTES = 4
+_encode = msgspec.json.Encoder().encode
 
 
 def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
@@ -46,6 +46,28 @@ def is_of_values(schema: pa.Schema) -> bool:
     if len(schema) != 1 or schema.names[0] not in VALUE_COLUMNS:
         return False
     return pa.types.is_binary(schema.field(0).type)
+
+
+def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as `msgspec.json` encodes them: bytes as base64, times in ISO 8601, NaN null."""
+    if any(_is_made(field.type) for field in batch.schema):
+        columns = [_made(column) if _is_made(column.type) else column for column in batch.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    return batch.to_pylist()
+
+
+def _is_made(kind: pa.DataType) -> bool:
+    """Return whether Python has no value for a type that JSON would take."""
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return pa.types.is_duration(kind) or (is_time and kind.unit == "ns")
+
+
+def _made(column: AnyArray) -> AnyArray:
+    """Return durations as seconds, and times by the nanosecond as texts."""
+    if pa.types.is_duration(column.type):
+        per_s = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
+        return pc.divide(column.cast(pa.int64()).cast(pa.float64()), float(per_s))
+    return pc.replace_substring(column.cast(pa.string()), " ", "T")
 
 
 def _value_piece(block: RowBlock, framing: str) -> PipeBlock:
@@ -82,7 +104,7 @@ def _framed(codes: np.ndarray, ends: np.ndarray, framing: str) -> tuple[bytes, i
 
 
 def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
-    texts = [_json_text(row) for row in block.batch.to_pylist()]
+    texts = [_encode(row) for row in json_rows(block.batch)]
     match framing:
         case "lines0":
             records = [text + b"\0" for text in texts]
@@ -98,39 +120,3 @@ def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
 
 def _locator(block: RowBlock, ends: np.ndarray) -> Callable[[int], int]:
     return lambda byte_count: block.position_after(bisect_right(ends, byte_count))
-
-
-def _json_text(row: dict[str, object]) -> bytes:
-    try:
-        text = json.dumps(row, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(row), default=_plain, ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _finite(value: object) -> object:
-    """Return the value with null in place of what JSON has no number for."""
-    match value:
-        case float() if not math.isfinite(value):
-            return None
-        case dict():
-            return {key: _finite(part) for key, part in value.items()}
-        case list():
-            return [_finite(part) for part in value]
-        case _:
-            return value
-
-
-def _plain(value: object) -> object:
-    """Return what stands in JSON for a value that it has no form for."""
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode("ascii")
-        case Decimal():
-            return str(value)
-        case datetime() | date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case _:
-            raise TypeError(f"no JSON form for {type(value).__name__}")
