@@ -37,7 +37,7 @@ def hour(number: int) -> dict[str, Any]:
 
 def original(daily: str, hourly: str) -> dict[str, Any]:
     """Return the original's job file of a mixed time range."""
-    inputs = [
+    inputs: list[dict[str, Any]] = [
         {
             "pathPattern": f"{daily}/{{{{YYYY}}}}{{{{MM}}}}{{{{DD}}}}",
             "timeRange": (date(1), date(4)),

@@ -75,9 +75,10 @@ class Bridge:
     def read(self, location: str, offset: int, count: int) -> bytes:
         """Return bytes of a file."""
         path = self._path(location)
-        return bytes(
-            self._told(location, self._fs.cat_file, path, start=offset, end=offset + count)
-        )
+        end = offset + count
+        data = bytes(self._told(location, self._fs.cat_file, path, start=offset, end=end))
+        # A server that knows no ranges sends all of it.
+        return data if len(data) <= count else data[offset:end]
 
     def _path(self, location: str) -> str:
         return str(self._fs._strip_protocol(location))  # noqa: SLF001 what all drivers do first
@@ -89,20 +90,36 @@ class Bridge:
             location = str(self._fs.unstrip_protocol(low["name"])).rstrip("/")
             # Drivers have several names; a unit keeps the one that was written.
             location = self._prefix + location.partition("://")[2]
-        return Entry(location, low.get("type") == "directory", int(low.get("size") or 0), pin)
+        is_folder = low.get("type") == "directory"
+        if not is_folder and low.get("size") is None:
+            raise StorageError(f"{location}: nobody tells how long it is", kind="data")
+        return Entry(location, is_folder, int(low.get("size") or 0), pin)
 
     def _told(self, location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the driver returns, with its errors named."""
         try:
             return call(*args, **kwargs)
-        except (FileNotFoundError, NotADirectoryError):
-            raise StorageError(f"{location} does not exist", kind="vanished") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            kind = _kind_of_absence(self._scheme, error)
+            text = str(error.__cause__) if kind != "vanished" else f"{location} does not exist"
+            raise StorageError(text, kind=kind) from error
         # Every driver has errors of its own.
         except Exception as error:
             text = " ".join(str(error).split())[:400] or type(error).__name__
             permanent = (PermissionError, ValueError, NotImplementedError, TypeError)
             kind = "data" if isinstance(error, permanent) else "transient"
             raise StorageError(text, kind=kind) from error
+
+
+def _kind_of_absence(scheme: str, error: OSError) -> str:
+    """Return what is meant: the driver of http says of any answer that nothing is there."""
+    cause = error.__cause__
+    if scheme not in ("http", "https") or cause is None or isinstance(cause, FileNotFoundError):
+        return "vanished"
+    status = getattr(cause, "status", 503)  # of aiohttp's errors; none without an answer
+    if status in (404, 410):
+        return "vanished"
+    return "data" if 400 <= status < 500 and status not in (408, 429) else "transient"
 
 
 def _pin(value: object) -> str:
