@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from primusd.datafeed.protocol import Unit
 
-LENGTH_BYTES = 4
 BATCH_BYTES = 1 << 20
 BATCH_RECORDS = 8_192
 

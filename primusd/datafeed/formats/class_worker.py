@@ -1,12 +1,7 @@
 """The process in which a class of the user's reads files; no reader dies of what it does."""
 
-import ctypes
-import importlib
 import io
 import os
-import signal
-import sys
-import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Protocol
 
@@ -16,8 +11,6 @@ from primusd.datafeed.formats.base import OpenFile, ReadError, open_pinned
 from primusd.datafeed.formats.class_wire import (
     BATCH_BYTES,
     BATCH_RECORDS,
-    LENGTH_BYTES,
-    Answer,
     Batch,
     Done,
     Failed,
@@ -26,8 +19,8 @@ from primusd.datafeed.formats.class_wire import (
     encode,
 )
 from primusd.datafeed.formats.packed import inflating
+from primusd.datafeed.formats.user_serving import load, send, serve, told
 
-PR_SET_PDEATHSIG = 1
 BUFFER_BYTES = 1 << 20
 
 
@@ -65,41 +58,25 @@ class _RawFile(io.RawIOBase):
         return len(data)
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
-    # With its reader this process has nothing to live for.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # What the class prints must not end up among the records.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    requests = os.fdopen(os.dup(0), "rb")
-    while prefix := requests.read(LENGTH_BYTES):
-        request = decode_request(requests.read(int.from_bytes(prefix, "little")))
-        _answer(request, answers)
-
-
-def _answer(request: Request, out: BinaryIO) -> None:
+def _answer(head: bytes, _: bytes, out: BinaryIO) -> None:
+    request = decode_request(head)
     count = 0
     try:
         for batch in _batches(_records(request)):
             first = max(0, request.first - count)
             count += batch.num_rows
             if first < batch.num_rows:
-                _send(out, Batch(batch.num_rows - first), batch.slice(first))
+                send(out, encode(Batch(batch.num_rows - first)), batch.slice(first))
     except ReadError as error:
-        _send(out, Failed(error.message, count, error.kind, error.head))
-    except Exception:  # noqa: BLE001 whatever a class of the user's raises is told as its fault
-        last = traceback.format_exc(limit=-3).strip().replace("\n", "; ")[-600:]
-        _send(out, Failed(f"{request.name} failed: {last}", count))
+        send(out, encode(Failed(error.message, count, error.kind, error.head)))
+    except Exception as error:  # noqa: BLE001 whatever a class raises is told as its fault
+        send(out, encode(Failed(f"{request.name} failed: {told(error)}", count)))
     else:
-        _send(out, Done(count))
+        send(out, encode(Done(count)))
 
 
 def _records(request: Request) -> Iterable[bytes | pa.RecordBatch]:
-    if request.folder and request.folder not in sys.path:
-        sys.path.insert(0, request.folder)
-    module, _, name = request.name.partition(":")
-    made: Source = getattr(importlib.import_module(module), name)(dict(request.parameters))
+    made: Source = load(request.name, request.folder)(dict(request.parameters))
     return made.records(_opened(request), request.unit.location)
 
 
@@ -142,21 +119,5 @@ def _batches(records: Iterable[bytes | pa.RecordBatch]) -> Iterator[pa.RecordBat
             )
 
 
-def _send(out: BinaryIO, answer: Answer, batch: pa.RecordBatch | None = None) -> None:
-    head = encode(answer)
-    body = b""
-    if batch is not None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        body = sink.getvalue().to_pybytes()
-    lengths = len(head).to_bytes(LENGTH_BYTES, "little") + len(body).to_bytes(
-        LENGTH_BYTES, "little"
-    )
-    view = memoryview(lengths + head + body)
-    while view:
-        view = view[out.write(view) :]
-
-
 if __name__ == "__main__":
-    main()
+    serve(_answer)

@@ -17,8 +17,8 @@ from primusd.datafeed.protocol import Unit
 from primusd.job.formats import FORMATS, LINE_FORMATS, PACKABLE, Told, told_by_head, told_by_name
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
-    from primusd.datafeed.formats.customized import Workers
     from primusd.datafeed.formats.schemas import SchemaKeeper
+    from primusd.datafeed.formats.user_process import UserProcesses
 
 TOLD_BYTES = 12
 PLAIN = Told("text", "none")
@@ -41,7 +41,7 @@ class Opener:
         self.settings = settings
         self._is_lean = is_lean
         self._keeper: SchemaKeeper | None = None
-        self._workers: Workers | None = None
+        self._workers: UserProcesses | None = None
 
     def open(self, unit: Unit) -> UnitFile:
         """Return the opened unit.
@@ -91,11 +91,12 @@ class Opener:
         if self._workers is not None:
             self._workers.close()
 
-    def _class_workers(self) -> "Workers":
-        from primusd.datafeed.formats.customized import Workers  # noqa: PLC0415 starts threads
+    def _class_workers(self) -> "UserProcesses":
+        # Imported here: it loads pyarrow, which starts threads.
+        from primusd.datafeed.formats.customized import class_processes  # noqa: PLC0415
 
         if self._workers is None:
-            self._workers = Workers(self.settings.place)
+            self._workers = class_processes(self.settings.place)
         return self._workers
 
     def _opened(self, unit: Unit, file: OpenFile, told: Told) -> RowFile:
