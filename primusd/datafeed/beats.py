@@ -93,6 +93,7 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
         if lease.token == blamed and lease.position == lease.lo and not _is_at_most_once(draft):
             strike(draft, lease)
     draft.drop_reader(event.attempt)
+    marking.note_ended(draft, event.attempt)
     end_lanes(draft, event.attempt, has_completed=event.has_completed)
     before = reader_of(stream, event.attempt)
     if before is not None and not event.has_completed and _loses_group(stream, before):

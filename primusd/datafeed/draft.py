@@ -48,6 +48,7 @@ class StreamDraft:
         self.idle_count = stream.idle_count
         self.lease_count = stream.lease_count
         self.trim_count = stream.trim_count
+        self.opened_count = stream.opened_count
         self.hungry = QueueDraft(stream.hungry)
         self.greedy = QueueDraft(stream.greedy)
         self.last_token = stream.last_token
@@ -80,6 +81,7 @@ class StreamDraft:
             idle_count=self.idle_count,
             lease_count=self.lease_count,
             trim_count=self.trim_count,
+            opened_count=self.opened_count,
             hungry=self.hungry.result(),
             greedy=self.greedy.result(),
             last_token=self.last_token,
@@ -291,6 +293,7 @@ class StreamDraft:
             if reader is None:
                 continue
             self.reader_count += sign
+            self.opened_count += sign if reader.has_opened and not reader.is_lost else 0
             self.idle_count += 0 if reader.leases else sign
             self.lease_count += sign * len(reader.leases)
             self.trim_count += sign * sum(lease.trim >= 0 for lease in reader.leases)

@@ -38,6 +38,10 @@ def _counters(stream: Stream) -> Iterator[str]:
         "idle readers": (stream.idle_count, sum(not reader.leases for reader in readers)),
         "leases": (stream.lease_count, len(leases)),
         "trims": (stream.trim_count, sum(lease.trim >= 0 for lease in leases)),
+        "opened readers": (
+            stream.opened_count,
+            sum(reader.has_opened and not reader.is_lost for reader in readers),
+        ),
         "different tokens": (len(set(tokens)), len(tokens)),
         "tokens up to the last": (sum(one <= stream.last_token for one in tokens), len(tokens)),
     }

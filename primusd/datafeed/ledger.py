@@ -210,11 +210,13 @@ def consequences(
                 found.append(Proposed(after.job, StreamReopened(after.name)))
             case _:
                 pass
-    found += [
-        Proposed(after.job, SavepointSealed(after.name, one.name))
-        for one in after.savepoints
-        if one.origin != "timer" and one not in before.savepoints
-    ]
+    if after.savepoints is not before.savepoints:
+        known = {one.name for one in before.savepoints}
+        found += [
+            Proposed(after.job, SavepointSealed(after.name, one.name))
+            for one in after.savepoints
+            if one.origin != "timer" and one.name not in known
+        ]
     if after.must_restore and not before.must_restore:
         assert isinstance(event, ReaderEnded | ReaderOpened | LeaseExpired)
         found.append(Proposed(after.job, GroupLeaseLost(after.name, event.attempt)))

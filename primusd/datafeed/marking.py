@@ -13,7 +13,7 @@ from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.model import Marking, Range, ReaderState, Stream, UnitRange, UnitState
 from primusd.datafeed.protocol import Mark
 from primusd.datafeed.ranges import add, overlap, total
-from primusd.datafeed.shards import values
+from primusd.datafeed.shards import ShardsDraft, find, values
 from primusd.job.ids import AttemptId
 
 MARKING_MS = 60_000
@@ -33,9 +33,22 @@ def fresh(draft: StreamDraft, reader: ReaderState, marks: tuple[Mark, ...]) -> I
         return
     for mark in sorted(marks, key=lambda one: one.step):
         marking = draft.markings.get(mark.step)
-        is_known = marking is not None and any(one == reader.attempt for one, _ in marking.marked)
+        is_known = marking is not None and _since(marking, reader.attempt) is not None
         if mark.step > draft.before.marked_to and not is_known:
             yield mark
+
+
+def _since(marking: Marking, attempt: AttemptId) -> tuple[UnitRange, ...] | None:
+    """Return what a reader took since it marked the step, None when it has not."""
+    return find(marking.marked, attempt.index, attempt)
+
+
+def _with_since(
+    marking: Marking, attempt: AttemptId, since: tuple[UnitRange, ...], *, more: int = 0
+) -> Marking:
+    marked = ShardsDraft(marking.marked)
+    marked.put(attempt.index, attempt, since)
+    return replace(marking, marked=marked.result(), live_count=marking.live_count + more)
 
 
 def add_mark(draft: StreamDraft, attempt: AttemptId, step: int) -> None:
@@ -48,17 +61,22 @@ def add_mark(draft: StreamDraft, attempt: AttemptId, step: int) -> None:
             oldest = min(draft.markings)
             text = f"{MARKINGS_MAX} later steps were marked, and this one not by every trainer"
             give_up(draft, oldest, text)
-    draft.markings[step] = replace(marking, marked=(*marking.marked, (attempt, ())))
+    draft.markings[step] = _with_since(marking, attempt, (), more=1)
+
+
+def note_ended(draft: StreamDraft, attempt: AttemptId) -> None:
+    """Note that a reader ended: what it took stays with its marks, and nobody waits for it."""
+    for step, marking in draft.markings.items():
+        if _since(marking, attempt) is not None:
+            draft.markings[step] = replace(marking, live_count=marking.live_count - 1)
 
 
 def note_taken(draft: StreamDraft, attempt: AttemptId, one: UnitRange) -> None:
     """Note what a reader took, with every step that it has marked before."""
     for step, marking in draft.markings.items():
-        for place, (marker, since) in enumerate(marking.marked):
-            if marker == attempt:
-                entry = (marker, _joined(since, one))
-                marked = (*marking.marked[:place], entry, *marking.marked[place + 1 :])
-                draft.markings[step] = replace(marking, marked=marked)
+        since = _since(marking, attempt)
+        if since is not None:
+            draft.markings[step] = _with_since(marking, attempt, _joined(since, one))
 
 
 def _joined(since: tuple[UnitRange, ...], one: UnitRange) -> tuple[UnitRange, ...]:
@@ -71,24 +89,23 @@ def _joined(since: tuple[UnitRange, ...], one: UnitRange) -> tuple[UnitRange, ..
 
 def missing(stream: Stream, marking: Marking) -> tuple[AttemptId, ...]:
     """Return the readers of the group that have not marked a step yet."""
-    marked = {attempt for attempt, _ in marking.marked}
     return tuple(
         sorted(
             reader.attempt
             for reader in values(stream.reader_shards)
-            if reader.attempt not in marked and reader.has_opened and not reader.is_lost
+            if reader.has_opened and not reader.is_lost and _since(marking, reader.attempt) is None
         )
     )
 
 
 def complete(stream: Stream) -> Marking | None:
     """Return the oldest step that every reader has marked, None when there is none."""
-    return next((one for one in stream.markings if not missing(stream, one)), None)
+    return next((one for one in stream.markings if one.live_count == stream.opened_count), None)
 
 
 def as_marked(draft: StreamDraft, marking: Marking) -> None:
     """Take back what readers took after their marks; no lease may be open any more."""
-    for _, since in marking.marked:
+    for since in values(marking.marked):
         for one in since:
             _take_back(draft, one)
 

@@ -236,8 +236,10 @@ class Marking(Struct, frozen=True, array_like=True):
     name: str
     step: int
     began_ms: int
-    marked: tuple[tuple[AttemptId, tuple[UnitRange, ...]], ...] = ()
+    marked: Shards[AttemptId, tuple[UnitRange, ...]] = ()
     """Readers that have marked it, each with what it took since."""
+    live_count: int = 0
+    """Of them, those that have not ended."""
 
 
 class StreamMoment(Struct, frozen=True, array_like=True):
@@ -360,6 +362,8 @@ class Stream(Struct, frozen=True, array_like=True):
     """Journal time of the next one by the clock; 0 none."""
     moments: tuple[StreamMoment, ...] = ()
     """The newest."""
+    opened_count: int = 0
+    """Readers whose trainers have opened it, and whose group is not lost."""
     is_kept: bool = False
     """Its last positions are in the spec's `staging` folder."""
 

@@ -49,12 +49,14 @@ def _of_event(event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
 
 
 def _of_change(before: Stream, after: Stream) -> list[tuple[str, str]]:
-    known = {one.name for one in before.savepoints}
-    found = [
-        ("SavepointSealed", f"savepoint {one.name} at {one.done} taken")
-        for one in after.savepoints
-        if one.name not in known
-    ]
+    found = []
+    if after.savepoints is not before.savepoints:
+        known = {one.name for one in before.savepoints}
+        found = [
+            ("SavepointSealed", f"savepoint {one.name} at {one.done} taken")
+            for one in after.savepoints
+            if one.name not in known
+        ]
     if after.unsealed != before.unsealed and after.unsealed[1]:
         found.append(("SavepointFailed", f"step {after.unsealed[0]}: {after.unsealed[1]}"))
     if after.must_restore and not before.must_restore:

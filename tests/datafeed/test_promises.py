@@ -135,6 +135,29 @@ def test_who_completed_need_not_mark() -> None:
     assert not driver.told_of(GroupLeaseLost)
 
 
+def test_who_marked_and_completed_is_in_the_savepoint_with_what_it_had_then() -> None:
+    """C52."""
+    driver = exactly_once()
+    driver.list_all([text_unit(300)])
+    readers = [driver.open(index) for index in range(3)]
+    for reader in readers:
+        reader.beat(1)
+    first, second, third = readers
+    first.take(30)
+    first.beat(marks=(first.mark(1),))
+    first.take(20)
+    first.end(has_completed=True)
+    second.beat(marks=(second.mark(1),))
+    early = driver.now.sealed
+
+    third.beat(marks=(third.mark(1),))
+
+    assert early == (-1, "")
+    assert driver.now.sealed == (1, "step-1-g1")
+    assert driver.now.savepoints[0].done == 30
+    assert driver.now.consumed == 50
+
+
 def test_marks_that_never_come_are_named() -> None:
     """Bounded: who waits for the savepoint hears who has not marked."""
     driver = exactly_once()
