@@ -136,12 +136,14 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     units = mapping(stream, "units")
     printer.line()
     partitions = mappings(stream, "partitions")
-    what = "partition" if partitions else "file"
+    of_topics = text(mapping(stream, "positions"), "unit") == "offsets"
+    what = "partition" if of_topics else "file"
     files = f"1 {what}" if units.get("listed") == 1 else f"{text(units, 'listed')} {what}s"
     printer.line(f"{text(stream, 'name')}: {files}, {_listed_words(stream, units)}")
     if text(stream, "failure"):
         printer.line(f"  failed: {text(stream, 'failure')}")
-    waits = units.get("waitingFor")
+    is_live = text(stream, "phase") in ("Opening", "Serving")
+    waits = units.get("waitingFor") if is_live else ()
     for reason in waits if isinstance(waits, list) else ():
         printer.line(f"  waits: {reason}")
     missing = units.get("missing")
@@ -168,6 +170,8 @@ def _listed_words(stream: Json, units: Json) -> str:
     behind = f", {grouped(lag)} offsets behind" if lag else ""
     if units.get("complete") is True:
         return f"all listed{behind}"
+    if text(stream, "phase") in ("Failed", "Closed"):
+        return "not all listed"
     if stream.get("finite") is False:
         return f"followed without an end{behind}"
     return f"still listing{behind}"

@@ -5,9 +5,13 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET, Struct
 
 from primusd.core import World
+from primusd.datafeed.grants import does_wait
+from primusd.datafeed.ledger import LIVE_PHASES
+from primusd.datafeed.model import Stream
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
+from primusd.job.spec import is_endless
 from primusd.views.counting import Counts
 from primusd.views.documents import Condition
 from primusd.views.live import Live, LiveWait
@@ -126,7 +130,10 @@ def _degraded(job: Job, counts: Mapping[str, Counts]) -> Held | None:
 
 
 def _starved(job: Job, world: World, live: Live) -> Held | None:
-    """Return that trainers wait for data most of the time, over all readers of a stream."""
+    """Return that trainers wait for data most of the time, over all readers of a stream.
+
+    Where the sources cannot be looked at, why; nothing where all that there is was read.
+    """
     waits: dict[str, list[LiveWait]] = {}
     for (attempt, stream), one in live.waits.items():
         if attempt.job == job.uid and one.passed_ms >= STARVED_AFTER_MS:
@@ -135,9 +142,19 @@ def _starved(job: Job, world: World, live: Live) -> Held | None:
     for name, some in sorted(waits.items()):
         state = world.streams.get(f"{job.uid}/{name}")
         percent = sum(one.waited_percent for one in some) // len(some)
-        if state is not None and state.phase == "Serving" and percent >= STARVED_PERCENT:
-            said.append(f"{name}: trainers wait for data {percent} % of the time")
+        if state is None or state.phase not in LIVE_PHASES or percent < STARVED_PERCENT:
+            continue
+        words = f"{name}: trainers wait for data {percent} % of the time"
+        if state.waiting_for:
+            said.append(f"{words}: {state.waiting_for[0]}")
+        elif state.phase == "Serving" and not _has_caught_up(state):
+            said.append(words)
     return Held("TrainersWait", "; ".join(said)) if said else None
+
+
+def _has_caught_up(stream: Stream) -> bool:
+    """Return whether a stream without an end has nothing more for now."""
+    return is_endless(stream.spec) and not stream.lease_count and not does_wait(stream)
 
 
 def _behind(live: Live) -> Held | None:

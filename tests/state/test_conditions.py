@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from primusd.admission.events import MachineWedged
 from primusd.clock import ManualClock
-from primusd.datafeed.events import UnitsListed
+from primusd.datafeed.events import ListingFailed, TopicsFollowed, UnitsListed
 from primusd.datafeed.protocol import Unit
 from primusd.job import events as ev
-from primusd.job.spec import Reading, Source, StreamSpec
+from primusd.job.spec import KafkaSource, Reading, Source, StreamSpec
 from primusd.journal_lag import JournalLag
 from primusd.views.conditions import TYPES
 from primusd.views.documents import Condition, Job
@@ -123,6 +124,31 @@ def test_trainers_that_wait_for_data_most_of_the_time_starve() -> None:
 
 def test_a_reader_is_not_judged_after_a_moment() -> None:
     assert not starved(LiveWait(5_000, 100, 0), LiveWait(30_000, 10, 60)).status
+
+
+def following(*events: TopicsFollowed | ListingFailed) -> Condition:
+    cluster = Cluster()
+    clicks = StreamSpec("clicks", (Source(kafka=KafkaSource(("k1:9092",), ("clicks",))),))
+    cluster.run(spec(role(data=(Reading("clicks"),)), streams=(clicks,)))
+    for event in events:
+        cluster.say(event, machine=f"{UID}/clicks")
+    waits = {(cluster.id("worker-0"), "clicks"): LiveWait(30_000, 99, 0)}
+    return shown(cluster, replace(NOTHING_LIVE, waits=waits))["DataStarved"]
+
+
+def test_trainers_that_wait_for_a_broker_starve_and_those_that_have_read_all_do_not() -> None:
+    unit = Unit("kafka", "clicks/0", 0, "", {"source": "0"})
+    empty = TopicsFollowed((unit,), (5,), (), 0, is_complete=False)
+    more = TopicsFollowed((), (), ((0, 9),), 1, is_complete=False)
+    away = ListingFailed("kafka k1:9092: refused", is_permanent=False)
+
+    messages = [
+        following(*some).message for some in ((empty,), (empty, more), (empty, away), (away,))
+    ]
+
+    starve = "clicks: trainers wait for data 99 % of the time"
+    named = f"{starve}: kafka k1:9092: refused"
+    assert messages == [UNSET, starve, named, named]
 
 
 def test_a_hanging_trainer_that_moves_again_does_not_hang() -> None:
