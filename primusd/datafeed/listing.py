@@ -2,16 +2,22 @@
 
 from msgspec.structs import replace
 
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import CarryingFailed, ListingFailed, TopicsFollowed, UnitsListed
 from primusd.datafeed.model import Stream, UnitEntry, UnitFound, has_byte_positions
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import is_compressed
 from primusd.job.machine import IGNORE_REASONS, Ignore
-from primusd.job.spec import follows_topics
+from primusd.job.spec import follows_topics, has_files
 
 RETRY_MS = 1_000
 RETRY_MAX_MS = 60_000
+FOLLOW_RETRY_MAX_MS = 10_000
+"""Records that came while a broker was away are waited for."""
 AHEAD_UNITS = 2_000
 """Two pieces of a listing, so that one is there while the next comes."""
 AHEAD_PER_READER = 8
@@ -29,7 +35,7 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     if is_over or not is_news or event.first > known:
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
-    entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in fresh)
+    entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in _alike(stream, fresh))
     if stream.spec.shuffle is not None:
         draft.windows = _windows(draft, len(entries))
     draft.units = stream.units + entries
@@ -103,7 +109,11 @@ def fail_listing(stream: Stream, event: ListingFailed, at_ms: int) -> Stream | I
         return Ignore(IGNORE_REASONS["o"])
     draft = StreamDraft(stream, at_ms)
     failures = stream.listing_failures + 1
-    delay_ms = min(RETRY_MS << min(failures - 1, 16), RETRY_MAX_MS)
+    is_following = follows_topics(stream.spec) and (
+        stream.has_listed_files or not has_files(stream.spec)
+    )
+    most_ms = FOLLOW_RETRY_MAX_MS if is_following else RETRY_MAX_MS
+    delay_ms = min(RETRY_MS << min(failures - 1, 16), most_ms)
     draft.changes |= {
         "waiting_for": (event.text,),
         "listing_failures": failures,
@@ -112,6 +122,20 @@ def fail_listing(stream: Stream, event: ListingFailed, at_ms: int) -> Stream | I
     if event.is_permanent:
         draft.failure = event.text
     return draft.result()
+
+
+def _alike(stream: Stream, units: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield units with one mapping of options where those of one after the other are equal.
+
+    There may be a million of them, and a mapping takes as much memory as all else of a unit.
+    """
+    options = stream.units[-1].unit.options if stream.units else None
+    for unit in units:
+        if unit.options == options:
+            yield unit if unit.options is options else replace(unit, options=options)
+        else:
+            options = unit.options
+            yield unit
 
 
 def _windows(draft: StreamDraft, fresh: int) -> tuple[int, ...]:
