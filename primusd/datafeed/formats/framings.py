@@ -17,6 +17,7 @@ Places = NDArray[np.int64]
 NEWLINE, RETURN = 10, 13
 HEADER, FOOTER = 12, 4
 """Of a TFRecord: length and its CRC; the CRC of the data."""
+ALIKE = 8
 NONE = np.empty(0, np.int64)
 BAD_LENGTH = "the CRC of a record's length is wrong"
 
@@ -228,30 +229,43 @@ class TFRecords:
 
     def cut(self, data: bytes, *, is_last: bool) -> Cut:
         """Return whole records whose CRCs are right."""
-        ends: list[int] = []
-        at, size, fault, fault_bytes = 0, len(data), "", -1
-        while at + HEADER <= size:
-            length = int.from_bytes(data[at : at + 8], "little")
-            if length > self._record_bytes_max:
-                # A length that is damaged is told as such, and not as a record that is too long.
-                is_good = bool(_good_headers(data, _places([at]))[0]) or self._verify == "none"
-                if is_good:
-                    fault = _too_long(length, self._record_bytes_max)
-                    fault_bytes = HEADER + length + FOOTER
-                else:
-                    fault = BAD_LENGTH
-                break
-            stop = at + HEADER + length + FOOTER
-            if stop > size:
-                break
-            ends.append(stop)
-            at = stop
-        if not fault and is_last and at < size:
-            fault, fault_bytes = f"it ends {size - at} bytes into a record", size - at
-        found = _places(ends)
+        found, at, fault, fault_bytes = self._hopped(data)
+        if not fault and is_last and at < len(data):
+            rest = len(data) - at
+            fault, fault_bytes = f"it ends {rest} bytes into a record", rest
         begins = np.concatenate(([0], found[:-1])) if len(found) else NONE
         cut = Cut(begins + HEADER, found - FOOTER, found, at, fault, fault_bytes)
         return cut if self._verify == "none" else self._checked(data, cut)
+
+    def _hopped(self, data: bytes) -> tuple[Places, int, str, int]:
+        """Return where records end, and what is wrong behind them."""
+        parts: list[Places] = []
+        ends: list[int] = []
+        at = alike = before = 0
+        while at + HEADER <= len(data):
+            length = int.from_bytes(data[at : at + 8], "little")
+            if length > self._record_bytes_max:
+                return _joined(parts, ends), at, *self._too_long(data, at, length)
+            stop = at + HEADER + length + FOOTER
+            if stop > len(data):
+                break
+            alike = alike + 1 if length == before else 0
+            before = length
+            if alike >= ALIKE:
+                # Records of one size are the rule: the rest is looked at in one go.
+                run = _run_of(data, at, stop - at)
+                parts += [_places(ends), at + (stop - at) * np.arange(1, run + 1, dtype=np.int64)]
+                ends, alike, at = [], 0, at + (stop - at) * run
+                continue
+            ends.append(stop)
+            at = stop
+        return _joined(parts, ends), at, "", -1
+
+    def _too_long(self, data: bytes, at: int, length: int) -> tuple[str, int]:
+        # A length that is damaged is told as such, and not as a record that is too long.
+        if self._verify != "none" and not _good_headers(data, _places([at]))[0]:
+            return BAD_LENGTH, -1
+        return _too_long(length, self._record_bytes_max), HEADER + length + FOOTER
 
     def _checked(self, data: bytes, cut: Cut) -> Cut:
         """Return the records up to the first whose CRC is wrong."""
@@ -314,6 +328,18 @@ def _words(data: bytes, places: Places) -> NDArray[np.uint32]:
     for step in range(4):
         found |= codes[places + step].astype(np.uint32) << np.uint32(8 * step)
     return found
+
+
+def _run_of(data: bytes, at: int, size: int) -> int:
+    """Return how many records of one size follow each other, by their lengths; at least one."""
+    count = (len(data) - at) // size
+    heads = np.frombuffer(data, np.uint8, count * size, at).reshape(count, size)[:, :8]
+    same = (heads == heads[0]).all(axis=1)
+    return count if same.all() else int(np.argmin(same))
+
+
+def _joined(parts: list[Places], ends: list[int]) -> Places:
+    return np.concatenate([*parts, _places(ends)]) if parts else _places(ends)
 
 
 def _places(found: list[int]) -> Places:
