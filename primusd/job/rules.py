@@ -101,6 +101,20 @@ def rule_of(spec: JobSpec, outcome: Outcome | None) -> FailureRule | None:
     return spec.failure[outcome.rule - 1]
 
 
+def endless_rule(spec: JobSpec, role: str) -> int:
+    """Return the number of the rule by which a role that completes never does; 0 none.
+
+    Each clean end begins anew by it and is charged to nobody, so no budget ends the job. What a log
+    has to say first may not come, so a rule that looks into it is no such rule.
+    """
+    clean = Outcome(Cause.COMPLETED, Budget.NONE, exit_code=0)
+    for position, rule in enumerate(spec.failure):
+        if not rule.log_match and _holds(rule, role, clean):
+            is_endless = rule.action == RESTART and rule.budget == "none"
+            return position + 1 if is_endless else 0
+    return 0
+
+
 def log_rules(spec: JobSpec, role: str) -> tuple[int, ...]:
     """Return the positions of the rules that look into the logs of a role."""
     return tuple(

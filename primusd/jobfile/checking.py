@@ -14,7 +14,7 @@ from primusd.job.spec import (
 )
 from primusd.jobfile.decoding import check_framing
 from primusd.jobfile.document import Path, show_value
-from primusd.jobfile.failures import read_failure, read_hang
+from primusd.jobfile.failures import check_end, read_failure, read_hang
 from primusd.jobfile.file_sources import is_url
 from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
@@ -320,6 +320,7 @@ def _check_job(findings: Findings, spec: JobSpec) -> None:
         _check_role(findings, spec, role)
     check_framework(findings, spec)
     check_groups(findings, spec)
+    check_end(findings, spec)
     check_placements(findings, spec.roles)
     read = {reading.stream for role in spec.roles.values() for reading in role.data}
     for name in spec.data:

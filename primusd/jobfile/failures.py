@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from primusd.job.rules import ACTIONS, BUDGETS, CAUSES, COMPLETE, RESTART
+from primusd.job.rules import ACTIONS, BUDGETS, CAUSES, COMPLETE, RESTART, endless_rule
 from primusd.job.spec import FailureRule, Hang, JobSpec
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.roles import RESTART_UNITS
@@ -95,6 +95,20 @@ def _check_action(rule: Section, found: FailureRule) -> None:
         rule.wrong("memoryMax", "memory beside it, as memory: x1.5", "nothing grows without")
     if 0 in found.exit_codes and found.causes and "completed" not in found.causes:
         rule.wrong("exitCode", "1 to 255 with this cause", "code 0 is cause completed")
+
+
+def check_end(findings: Findings, spec: JobSpec) -> None:
+    """Warn of a role that never completes, in a job that nothing else ends."""
+    if spec.deadline_ms or spec.max_replica_ms:
+        return
+    for role in spec.roles.values():
+        number = endless_rule(spec, role.name)
+        if number and role.success.kind != "never":
+            findings.warn(
+                ("failure", number - 1),
+                f"{role.name} never completes: what ends with code 0 begins anew, charged to "
+                "nobody; only a deadline, maxReplicaHours or a person ends the job",
+            )
 
 
 def _several(

@@ -63,6 +63,19 @@ def test_failure_rules_say_what_starts_again_how_often_and_when() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", ["deadline: 1d", "maxReplicaHours: 5"])
+def test_a_job_that_nothing_ends_is_warned_of(end: str) -> None:
+    text = (
+        "name: x\nroles: {a: {command: x}, h: {command: x, success: never}}\n"
+        "failure: [{exitCode: 3, action: fail}, {cause: completed, budget: none}]"
+    )
+
+    (warning,) = parse(text.encode()).warnings
+
+    assert warning.startswith("failure[1]: a never completes")
+    assert parse(f"{text}\n{end}".encode()).warnings == ()
+
+
 def test_a_plan_of_twenty_thousand_replicas_is_small() -> None:
     names = planned("name: x\nroles: {worker: {command: x, replicas: 20000}}")["names"]
 

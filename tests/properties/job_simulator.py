@@ -23,6 +23,7 @@ from primusd.job.ids import AttemptId, Span
 from primusd.job.machine import At, Ignore
 from primusd.job.model import Attempt, Job, find_attempt, find_replica, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase
+from primusd.job.rules import endless_rule
 from primusd.job.run_order import run_order
 from primusd.job.spec import (
     Budgets,
@@ -49,6 +50,7 @@ SELDOM = (JobPhase.QUEUED, JobPhase.DRAINING, JobPhase.SUSPENDED)
 OVER = (AttemptPhase.ENDED, AttemptPhase.GONE)
 FOURTH = 1 << 38
 """Of a node's memory: what a replica of an elastic role takes, so that not all have a place."""
+DEADLINE_MS = 3_600_000
 ATTEMPT_EVENTS = machine.ATTEMPT_EVENTS
 
 
@@ -122,7 +124,7 @@ class Simulation:
             data["rows"] = StreamSpec("rows", (Source("/data"),), leftover=leftover)
         policy = rnd.choice(("gang", "gang", "gang", "dynamic", "ordered"))
         roles = {name: self._ruled(self._role(name, has_data=bool(data))) for name in self._names()}
-        return JobSpec(
+        spec = JobSpec(
             "sim",
             self._in_order(roles, policy),
             data=data,
@@ -131,7 +133,7 @@ class Simulation:
             step=rnd.choice((0, 0, 1, 2)) if policy == "ordered" else 0,
             framework=rnd.choice(("none", "torch")),
             budgets=Budgets(rnd.randint(0, 3), rnd.choice((0, 1, 1, 4))),
-            deadline_ms=3_600_000 if self.has_deadline else rnd.choice((0, 0, 3_600_000)),
+            deadline_ms=DEADLINE_MS if self.has_deadline else rnd.choice((0, 0, DEADLINE_MS)),
             deadline_warn_ms=300_000,
             max_replica_ms=rnd.choice((0, 0, 1_800_000)),
             replace_after_ms=rnd.choice((50_000, 300_000, -1)),
@@ -140,6 +142,9 @@ class Simulation:
             hang=Hang(1_800_000, self.rules.choice(("report", "restart"))),
             reruns=self.rules.choice((0, 0, 1, 2)),
         )
+        # What completes runs again for ever: only a deadline ends such a job.
+        is_endless = any(endless_rule(spec, role) for role in roles)
+        return replace(spec, deadline_ms=DEADLINE_MS) if is_endless else spec
 
     def _failure(self) -> tuple[FailureRule, ...]:
         """Return rules for some of what ends here."""

@@ -9,7 +9,14 @@ from primusd.job import events as ev
 from primusd.job.model import Outcome
 from primusd.job.phases import Budget, Cause, StopReason
 from primusd.job.restarts import why_restarted
-from primusd.job.rules import CAUSES, cause_name, judge, log_patterns, matched_rules
+from primusd.job.rules import (
+    CAUSES,
+    cause_name,
+    endless_rule,
+    judge,
+    log_patterns,
+    matched_rules,
+)
 from primusd.job.spec import FailureRule, JobSpec, Resources
 from tests.state.job_driver import Cluster, budgets, ended, role, spec
 
@@ -76,6 +83,16 @@ def test_code_0_meets_only_rules_that_name_it() -> None:
     assert rule_that_holds(done, FailureRule("fail")) == 0
     assert rule_that_holds(done, FailureRule("fail", log_match="nan", exit_codes=(0,))) == 1
     assert rule_that_holds(done, FailureRule(causes=("completed",))) == 1
+
+
+def test_a_role_is_endless_where_its_clean_ends_begin_anew_and_nobody_pays() -> None:
+    again = FailureRule("restart", exit_codes=(0,), budget="none")
+    never = FailureRule("giveUp", causes=("completed",), roles=("ps",))
+
+    assert endless_rule(ruled(FailureRule(budget="none"), again), "worker") == 2
+    assert endless_rule(ruled(never, again), "ps") == 0
+    assert endless_rule(ruled(replace(again, budget="application")), "worker") == 0
+    assert endless_rule(ruled(replace(again, log_match="more to do")), "worker") == 0
 
 
 def test_every_cause_has_a_name_that_a_rule_may_give() -> None:
