@@ -1,7 +1,5 @@
 """Units as they are listed: append only, in order, each once."""
 
-from msgspec.structs import replace
-
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
