@@ -169,13 +169,27 @@ def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
             _note_bad(draft, event, bad)
     if report.marks:
         _hear_marks(draft, event)
-    for held in report.held:
+    for held in report.held if report.bad else _moved(draft, event):
         _hear(draft, event, held, is_returned=False)
     for bad in report.bad:
         if bad.kind == "transient":
             _note_bad(draft, event, bad)
     for held in report.returned:
         _hear(draft, event, held, is_returned=True)
+
+
+def _moved(draft: StreamDraft, event: BeatReceived) -> list[Held]:
+    """Return what a report says that is not known yet: most leases are where they were."""
+    reader = draft.reader(event.attempt)
+    assert reader is not None
+    known = {lease.token: lease for lease in reader.leases}
+    return [
+        held
+        for held in event.report.held
+        if (lease := known.get(held.token)) is not None
+        # An empty one is done as it is.
+        and (held.position > lease.position or held.hi < lease.hi or lease.position == lease.hi)
+    ]
 
 
 def _hear_marks(draft: StreamDraft, event: BeatReceived) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from primusd.datafeed import tasks
 from primusd.datafeed.drawing import described
+from primusd.datafeed.folding import settled
 from primusd.datafeed.model import (
     OPEN_END,
     CarriedUnit,
@@ -108,6 +109,7 @@ def carried_units(stream: Stream, savepoint: Savepoint) -> tuple[CarriedUnit, ..
     """Return the content of a savepoint by location; units that say nothing are left out."""
     if savepoint.carried:
         return savepoint.carried
+    savepoint = settled(stream, savepoint)
     count = len(stream.units) if savepoint.unit_count < 0 else savepoint.unit_count
     known = {epoch.number: epoch.units for epoch in (*savepoint.epochs, *savepoint.ended)}
     found = []

@@ -191,7 +191,7 @@ class CarriedUnit(Struct, frozen=True, array_like=True):
 
 
 class Savepoint(Struct, frozen=True, array_like=True):
-    """Positions under a name: done ranges per unit, no leases, no readers."""
+    """Positions under a name; leases are kept only until somebody looks inside."""
 
     name: str
     phase: str
@@ -223,6 +223,8 @@ class Savepoint(Struct, frozen=True, array_like=True):
     """Of one that came from outside: its content, by location."""
     whole_epochs: int = 0
     """Of one that came from outside: epochs in which every unit is done."""
+    readers: Shards[AttemptId, ReaderState] = ()
+    """Who held what then: `folding.settled` gives it back. Empty: nobody, or it was given back."""
 
     @property
     def done(self) -> int:

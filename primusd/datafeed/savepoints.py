@@ -13,7 +13,10 @@ from msgspec.structs import replace
 from primusd.datafeed import marking
 from primusd.datafeed.draft import StreamDraft
 from primusd.datafeed.events import PositionsCarried, SavepointImported
+from primusd.datafeed.folding import folded_epochs, settled
 from primusd.datafeed.model import CarriedUnit, EpochState, Savepoint, Stream, size_of
+from primusd.datafeed.shards import items, values
+from primusd.datafeed.tracks import tracks_of
 from primusd.errors import ConflictError, NotFoundError
 from primusd.job.machine import IGNORE_REASONS, At, Ignore
 
@@ -37,7 +40,7 @@ def request(stream: Stream, name: str, at: At) -> Stream | Ignore:
             hint="drop those that are not needed: primusctl data NAME savepoint drop",
         )
     if stream.spec.delivery != "exactlyOnce":
-        return _with(stream, _sealed(_folded(stream, at), name, at))
+        return _with(stream, _sealed_as_held(stream, name, at))
     newest = _named(stream, stream.sealed[1] or stream.restored)
     if newest is None:
         return _with(stream, _sealed(_at_start(stream, at), name, at))
@@ -49,7 +52,7 @@ def save_by_itself(stream: Stream, origin: str, at: At) -> Stream:
     if stream.spec.delivery == "exactlyOnce" or stream.phase not in ("Serving", "Done"):
         return stream
     name = _free_name(stream, f"{origin}-{_moment_text(at.at_ms)}")
-    return _pruned(_with(stream, _sealed(_folded(stream, at), name, at, origin=origin)))
+    return _pruned(_with(stream, _sealed_as_held(stream, name, at, origin=origin)))
 
 
 def seal_marked(stream: Stream, at: At) -> Stream:
@@ -81,7 +84,7 @@ def as_it_is(stream: Stream) -> Savepoint:
     if stream.spec.delivery == "exactlyOnce" and stream.epochs_done < stream.spec.epochs:
         folded = _at_start(_folded(stream, at), at)
         return newest if newest is not None else _sealed(folded, "", at)
-    return _sealed(_folded(stream, at), "", at)
+    return _sealed_as_held(stream, "", at)
 
 
 def drop(stream: Stream, name: str) -> Stream | Ignore:
@@ -183,7 +186,8 @@ def restore(stream: Stream, name: str, at: At, *, asker: str = "") -> Stream:
     )
 
 
-def _at_savepoint(folded: Stream, found: Savepoint, at: At) -> Stream:
+def _at_savepoint(folded: Stream, kept: Savepoint, at: At) -> Stream:
+    found = settled(folded, kept)
     if found.origin == "imported":
         carried = replace(
             folded,
@@ -237,39 +241,51 @@ def _at_start(folded: Stream, at: At) -> Stream:
 
 def _folded(stream: Stream, at: At) -> Stream:
     """Return the stream as if every lease were given back where it is now."""
-    draft = StreamDraft(stream, at.at_ms)
-    for reader in stream.readers.values():
-        kept = reader
-        for lease in reader.leases:
-            kept = draft.let_go(kept, lease)
-        if kept.has_taken:
-            draft.put_reader(replace(kept, has_taken=False))
+    epochs = folded_epochs(tracks_of(stream), stream.epochs, stream.reader_shards)
+    draft = StreamDraft(replace(stream, epochs=epochs), at.at_ms)
+    for reader in values(stream.reader_shards):
+        if reader.leases or reader.has_taken:
+            draft.put_reader(replace(reader, leases=(), has_taken=False))
     return draft.result()
 
 
 def _sealed(
-    folded: Stream, name: str, at: At, *, origin: str = "asked", step: int = -1
+    stream: Stream, name: str, at: At, *, origin: str = "asked", step: int = -1
 ) -> Savepoint:
     return Savepoint(
         name,
         "Sealed",
         at.revision,
         at.at_ms,
-        folded.epochs,
-        folded.ended,
-        folded.epochs_begun,
-        folded.consumed_before,
-        folded.skipped_before,
-        folded.unsized_before,
-        tuple(sorted({n for one in folded.epochs for n in one.units if size_of(folded, n) < 0})),
-        left_out_before=folded.left_out_before,
+        stream.epochs,
+        stream.ended,
+        stream.epochs_begun,
+        stream.consumed_before,
+        stream.skipped_before,
+        stream.unsized_before,
+        _unsized(stream),
+        left_out_before=stream.left_out_before,
         origin=origin,
         step=step,
-        generation=folded.generation,
-        unit_count=len(folded.units),
-        bad_count=folded.bad_count,
-        bad_positions=folded.bad_positions,
+        generation=stream.generation,
+        unit_count=len(stream.units),
+        bad_count=stream.bad_count,
+        bad_positions=stream.bad_positions,
     )
+
+
+def _sealed_as_held(stream: Stream, name: str, at: At, *, origin: str = "asked") -> Savepoint:
+    """Return a savepoint of a stream whose leases are open: worked out when it is looked into."""
+    readers = stream.reader_shards if stream.lease_count else ()
+    return replace(_sealed(stream, name, at, origin=origin), readers=readers)
+
+
+def _unsized(stream: Stream) -> tuple[int, ...]:
+    """Return the units begun whose size nobody knows."""
+    if not stream.unsized_units:
+        return ()
+    begun = {number for epoch in stream.epochs for number, _ in items(epoch.unit_shards)}
+    return tuple(sorted(number for number in begun if size_of(stream, number) < 0))
 
 
 def _with(stream: Stream, savepoint: Savepoint) -> Stream:
