@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from primusd.datafeed.drawing import Drawing
 from primusd.datafeed.drawn import drawn
@@ -210,6 +212,30 @@ def test_null_values_are_empty_lines_in_a_pipe_and_rows_of_nulls_in_json() -> No
     assert piece.locate(len(piece.data) - 1) == 1
     assert piece.locate(len(piece.data)) == 2
     assert batch.to_pylist() == [{"a": 1, "b": "x"}, {"a": None, "b": None}]
+
+
+def test_values_are_messages_where_they_are_described_and_bytes_where_not(tmp_path: Path) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="ads", syntax="proto3")
+    kind = descriptor_pb2.FieldDescriptorProto
+    click = file.message_type.add(name="Click")
+    one = kind.LABEL_OPTIONAL
+    click.field.add(name="label", number=1, type=kind.TYPE_INT32, label=one)
+    (tmp_path / "ads.pb").write_bytes(
+        descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    )
+    options = {"descriptors": str(tmp_path / "ads.pb"), "message": "ads.Click"}
+    values = [b"\x08\x05", None, b"\x08\x07"]
+
+    described = Values(Settings(format="protobuf", options=options), "clicks/3").decode(values)
+    plain = Values(Settings(format="protobuf"), "clicks/3").decode(values)
+    with pytest.raises(BadRecordError) as caught:
+        Values(Settings(format="protobuf", options=options), "clicks/3").decode(
+            [b"\x08\x05", b"\x08"]
+        )
+
+    assert described.to_pylist() == [{"label": 5}, {"label": 0}, {"label": 7}]
+    assert plain.to_pylist() == [{"record": b"\x08\x05"}, {"record": b""}, {"record": b"\x08\x07"}]
+    assert caught.value.index == 1
 
 
 def test_a_column_that_no_record_has_is_refused_with_those_there_are() -> None:
