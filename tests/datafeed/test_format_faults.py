@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import struct
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from primusd.datafeed.formats.base import ReadError, RowBlock, UnitFile
 from primusd.datafeed.formats.opening import Opener
@@ -401,3 +403,36 @@ def test_positions_of_a_pipe_of_records_are_rounded_down(tmp_path: Path) -> None
     assert [whole[0].locate(count) for count in (0, size - 1, size, size + 1)] == [0, 0, size, size]
     assert [lines[0].locate(count) for count in (8, 9, 10)] == [0, size, size]
     assert lengths[0].locate(len(RECORDS[0]) + 4) == size
+
+
+@pytest.mark.parametrize("kind", ["xz", "zst"])
+def test_what_looks_further_back_than_memory_allows_is_refused_with_what_to_set(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"a.txt.{kind}"
+    if kind == "xz":
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}]
+        path.write_bytes(lzma.compress(b"one\n", filters=filters))
+        words = "takes more than 16 MiB, half of memory; xz -9 needs memory: 160Mi"
+    else:
+        made = zstandard.ZstdCompressionParameters(window_log=27)
+        packer = zstandard.ZstdCompressor(compression_params=made).compressobj()
+        path.write_bytes(packer.compress(b"one\n") + packer.flush())
+        words = (
+            "with a window of 128 MiB, and half of memory may be looked back; set memory to 256Mi"
+        )
+    small = Settings(format="text", memory_bytes=32 * MIB)
+    large = Settings(format="text", memory_bytes=512 * MIB)
+
+    with pytest.raises(ReadError, match=words):
+        list(opened(path, "text", small, compression=kind).rows(0, 9, block_bytes=100))
+
+    assert values_of(list(opened(path, "text", large, compression=kind).rows(0, 9, block_bytes=9)))
+
+
+def test_xz_streams_one_after_the_other_with_zeros_between_are_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(b"one\nt") + bytes(8) + lzma.compress(b"wo\n") + bytes(4))
+    unit = opened(path, "text", compression="xz")
+
+    assert values_of(list(unit.rows(0, unit.end, block_bytes=2))) == [b"one", b"two"]

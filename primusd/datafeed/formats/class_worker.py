@@ -18,10 +18,12 @@ from primusd.datafeed.formats.class_wire import (
     decode_request,
     encode,
 )
-from primusd.datafeed.formats.packed import inflating
+from primusd.datafeed.formats.inflating import Readable, inflating
 from primusd.datafeed.formats.user_serving import load, send, serve, told
 
 BUFFER_BYTES = 1 << 20
+MEMORY_BYTES = 1 << 30
+"""This process is the user's: its files may look back as far as they like."""
 
 
 class Source(Protocol):
@@ -84,7 +86,8 @@ def _opened(request: Request) -> BinaryIO:
     file = open_pinned(request.unit)
     if request.compression == "none":
         return io.BufferedReader(_RawFile(file), BUFFER_BYTES)
-    return io.BufferedReader(inflating(file, request.compression), BUFFER_BYTES)
+    stream = inflating(file, request.compression, memory_bytes=MEMORY_BYTES)
+    return io.BufferedReader(Readable(stream), BUFFER_BYTES)
 
 
 def _batches(records: Iterable[bytes | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,6 @@
 
 import lzma
 from collections.abc import Iterator
-from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -10,21 +9,13 @@ from primusd.datafeed.formats.base import OpenFile, PipeBlock, ReadError, RowBlo
 from primusd.datafeed.formats.decoders import HEAD_BYTES, BadRecordError, HeadError
 from primusd.datafeed.formats.forms import RecordForm
 from primusd.datafeed.formats.framings import Cut, Places
+from primusd.datafeed.formats.inflating import Inflating, WindowError, inflating
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.model import OPEN_END
 from primusd.datafeed.protocol import Unit
 
 READ_BYTES = 1 << 20
 SHOWN_BYTES = 64
-CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
-
-
-class Inflating(Protocol):
-    """A file that is decompressed as it is read."""
-
-    def read(self, byte_count: int) -> bytes:
-        """Return some of the next bytes, at most so many; none at its end."""
-        ...
 
 
 class PackedFile:
@@ -38,6 +29,7 @@ class PackedFile:
         self._form = form
         self._compression = compression
         self._record_max = settings.record_bytes_max
+        self._memory_bytes = settings.memory_bytes
         self.end = OPEN_END
         self.row_count = -1
         self.cuts: tuple[int, ...] = ()
@@ -95,7 +87,10 @@ class PackedFile:
 
     def _all(self, read_bytes: int) -> Iterator[tuple[bytes, Cut]]:
         """Yield all records of the file."""
-        stream: Inflating = inflating(self._file, self._compression)
+        try:
+            stream = inflating(self._file, self._compression, memory_bytes=self._memory_bytes)
+        except WindowError as error:
+            raise self._error(error.message, to_end=True) from error
         data, is_last = self._begun(stream)
         at = 0
         if self._form.decoder.needs_head:
@@ -151,6 +146,8 @@ class PackedFile:
     def _read(self, stream: Inflating, byte_count: int, count: int) -> bytes:
         try:
             return stream.read(byte_count)
+        except WindowError as error:
+            raise self._error(error.message, lo=count, to_end=True) from error
         except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
             self._file.check()
             if isinstance(error, OSError) and error.errno is not None:
@@ -164,14 +161,6 @@ class PackedFile:
         hi = -1 if to_end or lo < 0 else lo + 1
         shown = head or head_of(self._file)
         return ReadError(f"{self._unit.location}: {text}", kind="data", lo=lo, hi=hi, head=shown)
-
-
-def inflating(file: OpenFile, compression: str) -> Any:
-    """Return a file decompressed as it is read; its type is pyarrow's or lzma's."""
-    # Any: both take any file, and the stubs know neither that nor the codecs by variable.
-    raw: Any = file.arrow()
-    codec: Any = CODECS.get(compression)
-    return lzma.LZMAFile(raw) if compression == "xz" else pa.CompressedInputStream(raw, codec)
 
 
 class _Locator:
