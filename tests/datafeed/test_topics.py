@@ -236,6 +236,23 @@ def test_a_topic_that_was_made_anew_fails_the_stream() -> None:
     assert "made anew" in world.driver.now.failure
 
 
+def test_a_start_inside_an_open_transaction_waits_for_its_end() -> None:
+    cluster = FakeCluster(clicks=[4])
+    cluster.times[CLICKS_0] = ((500, 6),)
+    world = Follower(cluster, topics_spec(kafka_source(start=Offsets("time", 500))))
+    reader = world.driver.open(0)
+    world.look()
+
+    cluster.end[CLICKS_0] = 5
+    world.look()
+    early = read_all(reader)
+    cluster.end[CLICKS_0] = 9
+    world.look()
+
+    assert early == []
+    assert read_all(reader) == [(0, 6, 9)]
+
+
 def test_offsets_for_a_partition_that_is_not_there_fail_the_stream() -> None:
     start = Offsets("offset", offsets={7: 1})
     world = Follower(FakeCluster(clicks=[4]), topics_spec(kafka_source(start=start)))
@@ -460,7 +477,7 @@ class Wild:
         raise AssertionError("some offsets are never handed out")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 1 << 30))
 def test_every_offset_is_read_or_struck_out_whatever_happens(seed: int) -> None:
     wild = Wild(seed)
