@@ -32,9 +32,8 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
   `transient`: the reader gave up at `lo` and stops there: the lease ends at `lo` and the rest waits
   for somebody else; the second time the rest counts as `data`.
 - **Epochs**: leases of the next epoch may come while some of this one are still held by others;
-  a reader reads its leases in order of (epoch, unit, lo), those of partitions by their tokens, a
-  batch never crosses an epoch, and a range that comes back from a lost reader may be of the older
-  epoch.
+  a reader reads its leases in order of (epoch, unit, lo), of partitions by token, a batch never
+  crosses an epoch, and a range that comes back from a lost reader may be of the older epoch.
 - **`FeedOrders`**: `serve`; `wait` (nothing for this reader now: all it may do is wait); `paused`
   (hand out nothing more, keep the leases); `end` only when the stream is Done. `Lease.body` is
   there until the lease's position has moved. `window_rows` 0: no limit known yet.
@@ -202,6 +201,7 @@ def consequences(
                     after.unsized_units * max(1, after.spec.epochs),
                     after.carried_count,
                     len(after.missing),
+                    after.left_out,
                 )
                 found.append(Proposed(after.job, finished))
             case "Failed":

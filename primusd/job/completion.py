@@ -14,7 +14,7 @@ from primusd.job.phases import Budget, JobPhase, ReplicaPhase
 from primusd.job.rules import COMPLETE, GIVE_UP, condition_words, rule_label, rule_of
 from primusd.job.scheduling import drain_end_ms, drains
 from primusd.job.spec import RoleSpec, StreamSpec, budgets_of, is_endless, streams_of
-from primusd.job.wording import left_out_words, missing_words, unit_words
+from primusd.job.wording import left_out_words, missing_words, sampled_words, unit_words
 
 DECIDING_PHASES = frozenset(
     {JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.SUSPENDED}
@@ -290,6 +290,8 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
             yield f"{left_out} of stream {name} were left out"
         if stream.missing:
             yield missing_words(stream.missing, f" of stream {name}")
+        if stream.left_out:
+            yield f"{sampled_words(stream.left_out)} of stream {name}"
         if stream.skipped or is_endless(_spec_of(job, name)):
             continue
         if not stream.is_finished and streams_of(job.spec)[name]:

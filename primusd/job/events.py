@@ -223,6 +223,8 @@ class StreamFinished(JobMachineEvent, frozen=True):
     """Of `consumed`, what was taken before: it came with a savepoint."""
     missing: int = 0
     """Folders by time that did not come and were passed over."""
+    left_out: int = 0
+    """Rows that its sample left out; of `consumed`."""
 
 
 class StreamFailed(JobMachineEvent, frozen=True):

@@ -131,6 +131,7 @@ def _stream_finished(job: Job, event: ev.StreamFinished, at: At) -> Job:
         skipped=event.skipped,
         unsized=event.unsized,
         missing=event.missing,
+        left_out=event.left_out,
     )
 
 

@@ -277,6 +277,8 @@ class StreamSummary(Struct, frozen=True, array_like=True):
     """Units left out without knowing where they end; `skipped` has one for each."""
     missing: int = 0
     """Folders by time that did not come and were passed over."""
+    left_out: int = 0
+    """Rows that its sample left out."""
 
 
 class Peers(Struct, frozen=True, array_like=True):

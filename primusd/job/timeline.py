@@ -27,6 +27,7 @@ from primusd.job.wording import (
     duration_words,
     left_out_words,
     missing_words,
+    sampled_words,
     span_words,
     unit_words,
 )
@@ -194,6 +195,7 @@ def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
     left_out = left_out_words(event.skipped, unit, event.unsized)
     skipped = f", {left_out} were left out" if event.skipped else ""
     skipped += f", {missing_words(event.missing)}" if event.missing else ""
+    skipped += f", {sampled_words(event.left_out)}" if event.left_out else ""
     message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{skipped}"
     details = {"consumed": event.consumed, "skipped": event.skipped}
     return told("info", "StreamFinished", event.stream, message, details)

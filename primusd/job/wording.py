@@ -52,6 +52,11 @@ def missing_words(count: int, of: str = "") -> str:
     return f"{folders}{of} did not come and {'was' if count == 1 else 'were'} passed over"
 
 
+def sampled_words(count: int) -> str:
+    """Return how many rows a sample left out."""
+    return f"{count} {'row is' if count == 1 else 'rows are'} not in the sample"
+
+
 def left_out_words(count: int, unit: str, unsized: int) -> str:
     """Return how much was left out.
 

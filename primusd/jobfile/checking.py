@@ -19,6 +19,7 @@ from primusd.jobfile.file_sources import is_url
 from primusd.jobfile.frameworks import check_framework, with_restart_units
 from primusd.jobfile.limits import read_checkpoint, read_deadline, read_replica_hours
 from primusd.jobfile.names import check_derived, check_job_name, check_label
+from primusd.jobfile.ordering import check_reading
 from primusd.jobfile.placements import check_placements
 from primusd.jobfile.promises import check_groups, with_groups
 from primusd.jobfile.queueing import read_queueing
@@ -338,6 +339,8 @@ def _check_role(findings: Findings, spec: JobSpec, role: RoleSpec) -> None:
                 allowed=tuple(spec.data) or "a stream that data describes",
                 hint=nearest(reading.stream, spec.data),
             )
+        if (stream := spec.data.get(reading.stream)) is not None:
+            check_reading(findings, (*path, "data"), stream, role)
     if role.workdir and spec.files:
         findings.add(
             (*path, "workdir"),

@@ -8,12 +8,14 @@ from primusd.job.spec import (
     LANES,
     SHUFFLE_BLOCK_ROWS,
     SHUFFLE_BLOCKS,
+    RoleSpec,
     Sample,
     Shuffle,
     Source,
     StreamSpec,
 )
-from primusd.jobfile.section import Section
+from primusd.jobfile.document import Path
+from primusd.jobfile.section import Findings, Section
 
 ORDER_FIELDS = ("shuffle", "order", "lanes", "mixing", "sample", "tail")
 MIXINGS = ("inOrder", "roundRobin", "weighted", "priority")
@@ -103,6 +105,37 @@ def _rate(section: Section, key: str) -> int:
         section.wrong(key, "a fraction over 0 to 1, as 0.1")
         return MILLION
     return found
+
+
+def check_reading(findings: Findings, path: Path, stream: StreamSpec, role: RoleSpec) -> None:
+    """Note what the order of a stream's rows asks for and a role's feed cannot give.
+
+    Args:
+        findings: Where to.
+        path: Of the role's data.
+        stream: That the role reads.
+        role: It.
+    """
+    is_piped = role.feed != "sdk"
+    changes_rows = stream.shuffle is not None or stream.sample is not None
+    if is_piped and stream.order == "strict":
+        findings.add(path, found=role.feed, allowed="feed: sdk", hint="order: strict needs it")
+    if is_piped and changes_rows and (stream.format != "text" or role.framing != "lines"):
+        findings.add(
+            path,
+            found=f"feed: {role.feed} with format {stream.format or 'of the files'}",
+            allowed="feed: sdk, or format: text with framing: lines",
+            hint="rows that are shuffled or sampled go through a pipe as lines of text only",
+        )
+    if not any(one.kafka for one in stream.sources):
+        return
+    if stream.order == "strict" or stream.shuffle is not None:
+        what = "order: strict" if stream.order == "strict" else "shuffle"
+        findings.add(
+            ("data", stream.name),
+            found=f"a topic with {what}",
+            hint="topics have no end that is known; give them a stream of their own",
+        )
 
 
 def render_order(stream: StreamSpec) -> dict[str, object]:

@@ -35,6 +35,8 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     dead: int
     expected: Number = UNSET
     """The total; while not every unit has been opened, guessed from the units' bytes."""
+    left_out: Number = UNSET
+    """Rows of all epochs that the sample left out; absent without one."""
 
 
 class ReaderStatus(_Document, frozen=True, kw_only=True):

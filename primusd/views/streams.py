@@ -61,6 +61,7 @@ def stream_document(
             skipped=places.skipped,
             dead=places.dead,
             expected=_known(places.expected),
+            left_out=UNSET if stream.spec.sample is None else stream.left_out,
         ),
         readers=_readers(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
