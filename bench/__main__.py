@@ -34,6 +34,7 @@ MODULES = {
     "scale": "bench.core_scale",
     "simulator": "bench.simulator",
     "queueing": "bench.queueing",
+    "remote": "bench.remote_files",
     "idle": "bench.idle",
     "ctl": "bench.ctl",
 }

@@ -111,6 +111,20 @@ def test_ranges_that_are_told_come_merged_in_pieces_and_at_once(data: bytes) -> 
     ]
 
 
+def test_what_is_told_again_is_not_fetched_again(data: bytes) -> None:
+    far = Far(data)
+    file = RemoteFile(far.unit(), far)
+
+    file.prefetch([(0, 6 * MIB)])
+    file.prefetch([(0, 6 * MIB), (8 * MIB, MIB)])
+    file.prefetch([(2 * MIB, 3 * MIB), (20 * MIB, MIB)])
+
+    assert file.pread(2 * MIB, 3 * MIB) == data[2 * MIB : 5 * MIB]
+    assert file.pread(20 * MIB, MIB) == data[20 * MIB : 21 * MIB]
+    assert len(far.reads) == len(set(far.reads))
+    assert (0, 4 * MIB) in far.reads
+
+
 def test_ranges_near_each_other_are_one() -> None:
     assert merged([(100, 10), (0, 5), (110, 1)], 200) == [(0, 111)]
     assert merged([(0, 5), (5 + GAP_BYTES, 5), (11 + 2 * GAP_BYTES, 9)], 1 << 30) == [
@@ -168,6 +182,7 @@ def test_a_file_that_is_another_one_by_now_is_named_when_it_is_opened_or_read(
 
     assert kind_of(lambda: file.pread(20 * MIB, 10)) == kind
     assert kind_of(lambda: RemoteFile(unit, far)) == kind
+    file._checked_s = -100.0
     assert kind_of(file.check) == kind
 
 

@@ -11,7 +11,7 @@ import pytest
 from primusd.datafeed.formats.base import open_pinned
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError, list_files
-from primusd.datafeed.storage import schemes
+from primusd.datafeed.storage import remote, schemes
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.spec import Source
 from tests.contracts.storage_contract import StorageContract
@@ -62,6 +62,11 @@ BY_BOTH = pytest.mark.parametrize("base", BASES, ids=["native", "web"])
 def only_unit(url: str, name: str = "text") -> Unit:
     (unit,) = list_files(Source(url), name)
     return unit
+
+
+@pytest.fixture(autouse=True)
+def check_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "CHECK_S", 0.0)
 
 
 def kind_of(read: Callable[[], object]) -> tuple[str, str]:

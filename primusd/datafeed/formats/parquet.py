@@ -44,6 +44,7 @@ class ParquetUnit:
         self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         self._starts = [0, *accumulate(group.num_rows for group in self._groups)]
         self._row_bytes = 0
+        self._stop = metadata.num_rows
         self.end = metadata.num_rows
         self.row_count = metadata.num_rows
         self.cuts = tuple(self._starts[1:]) or (0,)
@@ -59,6 +60,7 @@ class ParquetUnit:
             yield RowBlock(self._empty(), lo, max(lo, hi))
             return
         group = bisect_right(self._starts, lo) - 1
+        self._stop = hi
         while lo < hi:
             start, end = self._starts[group], self._starts[group + 1]
             if not self._may_match(group):
@@ -141,17 +143,36 @@ class ParquetUnit:
         most = self._settings.memory_bytes // 4
         if self._file.fd >= 0 and metadata.total_byte_size <= most:
             return self._parquet
+        ranges = self._ranges_of(group)
+        byte_count = sum(count for _, count in ranges)
+        if byte_count <= most:
+            self._file.prefetch(ranges + self._ranges_behind(group, byte_count))
+            return self._parquet
+        return self._paged()
+
+    def _ranges_of(self, group: int) -> list[tuple[int, int]]:
+        """Return where the columns of a group lie, as (offset, count)."""
         ranges = []
         for place in self._places:
-            chunk = metadata.column(place)
+            chunk = self._groups[group].column(place)
             first = chunk.dictionary_page_offset or chunk.data_page_offset
             first = min(first, chunk.data_page_offset)
             ranges.append((first, chunk.total_compressed_size))
-        byte_count = sum(count for _, count in ranges)
-        if byte_count <= most:
-            self._file.prefetch(ranges)
-            return self._parquet
-        return self._paged()
+        return ranges
+
+    def _ranges_behind(self, group: int, byte_count: int) -> list[tuple[int, int]]:
+        """Return those of the next groups that are read, so many as may be fetched ahead."""
+        found: list[tuple[int, int]] = []
+        if self._file.fd >= 0:
+            return found
+        for number in range(group + 1, len(self._groups)):
+            ranges = self._ranges_of(number)
+            byte_count += sum(count for _, count in ranges)
+            if self._starts[number] >= self._stop or byte_count > self._settings.memory_bytes // 2:
+                break
+            if self._may_match(number):
+                found += ranges
+        return found
 
     def _paged(self) -> pq.ParquetFile:
         """Return what reads page by page; the footer is given along, which is read once a file."""

@@ -6,6 +6,7 @@ into the budget. A piece is dropped once its end was read. Whatever was not told
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -27,6 +28,8 @@ GAP_BYTES = 512 << 10
 ALONE_BYTES = 64 << 10
 """The least that is asked for, since many small reads lie close together."""
 TRIES = 3
+CHECK_S = 5.0
+"""Between two looks at whether the file is still the one that was listed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,7 @@ class RemoteFile:
         self._last_end = -1
         self._follows = -1
         self._alone: tuple[int, bytes] = (0, b"")
+        self._checked_s = -CHECK_S
         self.check()
         try:
             self._handle: Handle = pool.call(storage.open, unit.location)
@@ -95,11 +99,18 @@ class RemoteFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Say what is read next, as `OpenFile.prefetch`; what was told before and not read goes."""
-        pieces = [piece for lo, hi in merged(ranges, self.size) for piece in _cut(lo, hi)]
+        """Say what is read next, as `OpenFile.prefetch`.
+
+        What was told before, is not read and is not told again goes; the rest of it stays.
+        """
+        wanted = merged(ranges, self.size)
         with self._lock:
             self._follows = -1
-            self._replace(pieces)
+            kept = [
+                one for one in self._pieces if any(lo < one.hi and one.lo < hi for lo, hi in wanted)
+            ]
+            fresh = _without(wanted, [(one.lo, one.hi) for one in kept])
+            self._replace([piece for lo, hi in fresh for piece in _cut(lo, hi)], kept)
 
     def arrow(self) -> "pa.NativeFile":
         """Return a view of it for pyarrow."""
@@ -110,7 +121,14 @@ class RemoteFile:
         return pa.PythonFile(FileView(self), mode="r")
 
     def check(self) -> None:
-        """Check that it is still as it was listed, as `OpenFile.check`."""
+        """Check that it is still as it was listed, as `OpenFile.check`; not more than once in 5 s.
+
+        What was read is right without: it was checked after it came, or is of the opened file.
+        """
+        now_s = time.monotonic()
+        if now_s < self._checked_s + CHECK_S:
+            return
+        self._checked_s = now_s
         try:
             self._pool.call(self._check_now)
         except StorageError as error:
@@ -162,11 +180,11 @@ class RemoteFile:
         self._replace(_cut(at, self._follows))
         return self._find(at)
 
-    def _replace(self, pieces: list[_Piece]) -> None:
+    def _replace(self, pieces: list[_Piece], kept: Sequence[_Piece] = ()) -> None:
         for old in self._pieces:
-            if old.coming is not None:
+            if old.coming is not None and old not in kept:
                 old.coming.cancel()
-        self._pieces.clear()
+        self._pieces = [*kept]
         self._queue = deque(pieces)
         self._start_more()
 
@@ -276,6 +294,23 @@ def merged(ranges: Sequence[tuple[int, int]], size: int) -> list[tuple[int, int]
             found[-1] = (found[-1][0], max(hi, found[-1][1]))
         else:
             found.append((lo, hi))
+    return found
+
+
+def _without(
+    ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return what is left of sorted ranges without those that are taken."""
+    found = []
+    for begin, end in ranges:
+        at = begin
+        for lo, hi in sorted(taken):
+            if lo < end and at < hi:
+                if at < lo:
+                    found.append((at, lo))
+                at = max(at, hi)
+        if at < end:
+            found.append((at, end))
     return found
 
 
