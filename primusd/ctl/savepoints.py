@@ -119,7 +119,7 @@ def retry(call: Call, path: str, words: Sequence[str], *, is_all: bool) -> None:
     tasks = _dead(call, path) if is_all else [_task(word) for word in words]
     if not tasks:
         if is_all:
-            call.printer.line("nothing is left out")
+            call.printer.line("nothing is left out but what was skipped by hand")
             return
         raise CtlError(
             "retry needs ranges, as data NAME dead lists them, or --all", exit_code=USAGE

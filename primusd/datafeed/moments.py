@@ -14,21 +14,20 @@ def with_moments(
     before: Stream, after: Stream, event: ev.StreamEvent | TimePassed, at: At
 ) -> Stream:
     """Return the stream with what the event was, where somebody would tell it."""
-    told = [*_of_event(event), *_of_change(before, after)]
+    told = [*_of_event(before, event), *_of_change(before, after)]
     if not told:
         return after
     made = [StreamMoment(at.at_ms, at.revision, why, at.by, text) for why, text in told]
     return replace(after, moments=(*after.moments, *made)[-MOMENTS_MAX:])
 
 
-def _of_event(event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
+def _of_event(before: Stream, event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
     name = type(event).__name__
     match event:
         case ev.TaskSkipRequested():
-            text = f"epoch {event.epoch} unit {event.unit} from {event.lo} is left out"
-            return [(name, f"{text}: {event.reason}")]
+            return [(name, f"{_place(before, event)} is left out: {event.reason}")]
         case ev.TaskRetryRequested():
-            return [(name, f"epoch {event.epoch} unit {event.unit} from {event.lo} waits again")]
+            return [(name, f"{_place(before, event)} is to be read again")]
         case ev.PauseRequested():
             return [(name, "paused with its job" if event.for_suspension else "paused")]
         case ev.ResumeRequested():
@@ -36,7 +35,7 @@ def _of_event(event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
         case ev.EpochEnded():
             return [(name, f"pass {event.epoch + 1} ended, {event.consumed} taken")]
         case ev.StruckOut():
-            where = f"unit {event.unit} from {event.lo} to {event.hi}"
+            where = f"{_place(before, event)} to {event.hi}"
             return [(name, f"{where} is left out: {event.text}")]
         case ev.StreamBroken():
             return [(name, event.text)]
@@ -46,6 +45,14 @@ def _of_event(event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
             return [(name, event.text or "positions are kept for the next job")]
         case _:
             return []
+
+
+def _place(
+    stream: Stream, event: ev.TaskSkipRequested | ev.TaskRetryRequested | ev.StruckOut
+) -> str:
+    """Return where a task begins, as people read it."""
+    again = f" of pass {event.epoch + 1}" if stream.spec.epochs > 1 else ""
+    return f"{stream.units[event.unit].unit.location} from {event.lo}{again}"
 
 
 def _of_change(before: Stream, after: Stream) -> list[tuple[str, str]]:

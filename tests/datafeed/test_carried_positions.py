@@ -68,7 +68,7 @@ def test_nothing_is_listed_before_it_is_known_where_the_stream_starts() -> None:
 
 
 def test_what_is_done_is_not_handed_out_and_the_rest_is() -> None:
-    """A8 to A10, M118, M121: units are found by location, in whatever order they are listed."""
+    """A8 to A10, M116, M118, M121: units are found by location, in any order of listing."""
     driver = carried_into((unit("a", 100, (0, 100)), unit("b", 100, (0, 10), (40, 60))))
     driver.list_all([text_unit(100, "c"), text_unit(100, "b")], is_complete=False)
     driver.list_all([text_unit(100, "a")])
@@ -121,6 +121,7 @@ def test_a_file_whose_rows_were_counted_need_not_be_opened() -> None:
 
 
 def test_a_file_that_was_changed_since_fails_the_stream_and_is_named() -> None:
+    """M125: new files are welcome, changed ones are not, unless the file says so."""
     driver = carried_into((unit("a", 100, (0, 100), byte_count=100),))
 
     driver.list_all([text_unit(120, "a")])
@@ -297,7 +298,7 @@ def test_what_happened_to_a_stream_is_told() -> None:
         (
             "TaskSkipRequested",
             "uid:1000 (ann)",
-            "epoch 0 unit 0 from 0 is left out: not wanted",
+            "/data/a from 0 is left out: not wanted",
         ),
         ("EpochEnded", "settle", "pass 1 ended, 0 taken"),
         ("StreamEnded", "settle", "read to its end"),

@@ -569,6 +569,7 @@ def bad(reader: Reader, lo: int, hi: int) -> BadRange:
 
 
 def test_a_fraction_is_held_against_all_that_was_listed() -> None:
+    """M115: at once, with the record that is too much."""
     driver = Driver(stream_spec(on_bad="skipRecord", bad_rows=-1, bad_ppm=50_000))
     driver.list_all([text_unit(1000)])
     reader = driver.open(0)
