@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from primusd.job.decoding import Decoding
+
 REPLICAS_MAX = 20_000
 
 
@@ -275,25 +277,22 @@ class Sample(Struct, frozen=True):
     seed: int = 0
 
 
-MEMORY_BYTES = 64 << 20
-"""What a reader of a stream may take, where its job file says nothing."""
+TRANSFORM_MEMORY_BYTES = 1 << 30
+"""What each process of a transform may allocate, where its job file says nothing."""
 
 
-class Decoding(Struct, frozen=True):
-    """How the bytes of files become rows."""
+class Transform(Struct, frozen=True):
+    """A function of the user's through which a stream's rows go, batch by batch."""
 
-    options: Mapping[str, str] = {}
-    """Of the format, as `jobfile/decoding.py` reads them."""
-    types: Mapping[str, str] = {}
-    """Arrow types by column, in place of those that files have."""
-    filter: tuple[str, ...] = ()
-    """Conditions that all have to hold (`job/conditions.py`)."""
-    on_schema: str = "fail"
-    """`fail`, `null` or `skip`: files whose columns are others."""
-    on_empty: str = "skip"
-    """`skip` or `fail`: files without a row."""
-    memory_bytes: int = MEMORY_BYTES
-    """What one reader may take."""
+    function: str
+    """`module:function`."""
+    workers: int = 1
+    """Processes of each reader."""
+    may_drop: bool = False
+    """It may leave rows out."""
+    parameters: Mapping[str, str] = {}
+    memory_bytes: int = TRANSFORM_MEMORY_BYTES
+    """Of each process."""
 
 
 class Restore(Struct, frozen=True):
@@ -354,6 +353,8 @@ class StreamSpec(Struct, frozen=True):
     """`fail` or `anew`: what becomes of a file that was changed since positions in it were kept."""
     staging: str = ""
     """Absolute folder in which positions stay from one job to the next; "" none."""
+    transform: Transform | None = None
+    """None: rows are given as they are."""
 
 
 class Checkpoints(Struct, frozen=True):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from primusd.job.conditions import FORM, ConditionError, parse_condition
+from primusd.job.decoding import MEMORY_BYTES, Decoding
 from primusd.job.formats import (
     COLUMN_FORMATS,
     COMPRESSIONS,
@@ -18,7 +19,7 @@ from primusd.job.formats import (
     has_bytes,
     told_by_name,
 )
-from primusd.job.spec import MEMORY_BYTES, Decoding, Source, StreamSpec
+from primusd.job.spec import Source, StreamSpec
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, Section, check_text, is_list, is_mapping
 from primusd.units import format_bytes
@@ -118,7 +119,7 @@ def check_framing(findings: Findings, path: Path, stream: StreamSpec, framing: s
 def _is_reshaped(stream: StreamSpec) -> bool:
     """Return whether rows are no longer as they stand in their file."""
     decoding = stream.decoding
-    return bool(stream.columns or decoding.filter or decoding.types)
+    return bool(stream.columns or decoding.filter or decoding.types or stream.transform)
 
 
 def has_columns(form: str, options: Mapping[str, str]) -> bool:

@@ -16,8 +16,9 @@ from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import Settings, settings_of
 from primusd.job.conditions import ConditionError, parse_condition
+from primusd.job.decoding import Decoding
 from primusd.job.formats import plan_of
-from primusd.job.spec import Decoding, StreamSpec
+from primusd.job.spec import StreamSpec
 from tests.datafeed.format_files import ipc, jsonl, unit_of
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.conditions import Condition, ConditionError, parse_condition
-from primusd.job.spec import MEMORY_BYTES
+from primusd.job.decoding import MEMORY_BYTES
 
 BLOCK_BYTES_MIN = 64 << 10
 BLOCK_BYTES_MAX = 16 << 20
