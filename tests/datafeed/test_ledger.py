@@ -56,6 +56,7 @@ def test_two_readers_share_units_in_order_and_the_stream_is_done_once() -> None:
 
 
 def test_a25_tasks_come_in_order_one_per_want_and_the_counters_are_exact_after_each_step() -> None:
+    """M112."""
     driver = Driver(stream_spec(split={"byte_count": 10}))
     reader = driver.open(0)
     driver.open(1)
@@ -321,6 +322,7 @@ def test_bytes_are_struck_out_by_the_mebibyte() -> None:
 
 
 def test_a_holder_that_moved_or_was_taken_away_gets_no_strike() -> None:
+    """M113."""
     driver = Driver()
     driver.list_all([text_unit(100)])
     for attempt in range(1, 9):
