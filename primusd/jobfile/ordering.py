@@ -127,15 +127,6 @@ def check_reading(findings: Findings, path: Path, stream: StreamSpec, role: Role
             allowed="feed: sdk, or format: text with framing: lines",
             hint="rows that are shuffled or sampled go through a pipe as lines of text only",
         )
-    if not any(one.kafka for one in stream.sources):
-        return
-    if stream.order == "strict" or stream.shuffle is not None:
-        what = "order: strict" if stream.order == "strict" else "shuffle"
-        findings.add(
-            ("data", stream.name),
-            found=f"a topic with {what}",
-            hint="topics have no end that is known; give them a stream of their own",
-        )
 
 
 def render_order(stream: StreamSpec) -> dict[str, object]:
