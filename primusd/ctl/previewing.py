@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # pyarrow takes longer to load than a call of any other verb 
     import pyarrow as pa
 
     from primusd.datafeed.formats.opening import Opener
+    from primusd.datafeed.formats.settings import Place
+    from primusd.datafeed.transforming import Transformer
 
 ROWS = 10
 ROWS_MAX = 100_000
@@ -85,13 +87,14 @@ def _previewed(job: JobFile, stream: StreamSpec, wanted: int) -> Json:
     place = Place(_folder(job, stream))
     settings = settings_of(plan_of(stream), memory_bytes=stream.decoding.memory_bytes, place=place)
     opener = Opener(settings)
+    transformer = _transformer(stream, place)
     rows: list[Json] = []
     columns: list[Json] = []
     at = ranges[0][0]
     try:
         for unit, lo, hi in ranges:
             at = unit
-            for batch in _batches(opener, unit, lo, hi):
+            for batch in _batches(opener, transformer, unit, (lo, hi)):
                 columns = columns or _columns(batch)
                 rows += _rows(batch, wanted - len(rows))
                 if len(rows) >= wanted:
@@ -105,6 +108,8 @@ def _previewed(job: JobFile, stream: StreamSpec, wanted: int) -> Json:
         ) from error
     finally:
         opener.close()
+        if transformer is not None:
+            transformer.close()
     return {
         "stream": stream.name,
         "format": at.options.get("format", stream.format),
@@ -153,8 +158,22 @@ def _folder(job: JobFile, stream: StreamSpec) -> str:
     return str(Path(job.folder))
 
 
-def _batches(opener: "Opener", unit: Unit, lo: int, hi: int) -> "Iterator[pa.RecordBatch]":
+def _transformer(stream: StreamSpec, place: "Place") -> "Transformer | None":
+    from primusd.datafeed.transforming import Transformer  # noqa: PLC0415
+
+    if stream.transform is None:
+        return None
+    memory_bytes = stream.decoding.memory_bytes
+    return Transformer(stream.transform, stream.name, place, memory_bytes=memory_bytes)
+
+
+def _batches(
+    opener: "Opener", transformer: "Transformer | None", unit: Unit, positions: tuple[int, int]
+) -> "Iterator[pa.RecordBatch]":
+    lo, hi = positions
     opened = opener.open(unit)
+    if transformer is not None:
+        opened = transformer.unit(opened, unit, 0)
     for block in opened.rows(lo, opened.end if hi < 0 else hi, block_bytes=BLOCK_BYTES):
         if block.row_count:
             yield block.batch
@@ -165,9 +184,11 @@ def _columns(batch: "pa.RecordBatch") -> list[Json]:
 
 
 def _rows(batch: "pa.RecordBatch", count: int) -> list[Json]:
+    from primusd.datafeed.formats.encoding import plain_rows  # noqa: PLC0415
+
     return [
         {name: _plain(value) for name, value in row.items()}
-        for row in batch.slice(0, count).to_pylist()
+        for row in plain_rows(batch.slice(0, count))
     ]
 
 

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from primusd.datafeed.drawing import drawing_of
 from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
@@ -18,6 +19,10 @@ from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader_state import ReaderState
 from primusd.datafeed.turns import Turns, Waiting
 from primusd.executor.protocol import FeedPlan
+from primusd.job.formats import transform_of
+
+if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
+    from primusd.datafeed.transforming import Transformer
 
 FILES_OPEN_MAX = 4
 BLOCK_BYTES_MAX = 16 << 20
@@ -79,6 +84,8 @@ class StreamReader:
         self._files: OrderedDict[tuple[int, int], UnitFile] = OrderedDict()
         self._opener: Opener | None = None
         self._drawing = drawing_of(plan.format)
+        self._transform = transform_of(plan.format)
+        self._transformer: Transformer | None = None
         self.turns: Turns[Block] = Turns(self._drawing)
         self._taken: Waiting[Block] | None = None
         self._going: dict[int, Iterator[RowBlock | PipeBlock]] = {}
@@ -93,9 +100,8 @@ class StreamReader:
         """Read these columns only; empty: those of the plan."""
         self._columns = columns
         self._files.clear()
-        if self._opener is not None:
-            self._opener.close()
-        self._opener = None
+        self._close_files()
+        self._opener = self._transformer = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -160,9 +166,14 @@ class StreamReader:
     def close(self) -> None:
         """End the reading thread."""
         self._is_closed = True
-        if self._opener is not None:
-            self._opener.close()
+        self._close_files()
         self._changed.notify_all()
+
+    def _close_files(self) -> None:
+        """End what reads in other processes."""
+        for one in (self._opener, self._transformer):
+            if one is not None:
+                one.close()
 
     # The thread.
 
@@ -294,7 +305,8 @@ class StreamReader:
 
     def _epoch_of(self, epoch: int) -> int:
         """Return what tells an opened unit in one epoch from the same one in another."""
-        return epoch if self._drawing.changes_units else 0
+        is_told = self._drawing.changes_units or self._transform is not None
+        return epoch if is_told else 0
 
     def _blocks(self, opened: UnitFile, lo: int, hi: int) -> Iterator[RowBlock | PipeBlock]:
         if self.is_piped:
@@ -315,7 +327,7 @@ class StreamReader:
                     file.measure()
                 file, blocks = drawn(file, unit, epoch, self._drawing)
                 self._note_blocks(blocks)
-            self._files[key] = file
+            self._files[key] = self._transformed(file, unit, epoch)
             if len(self._files) > FILES_OPEN_MAX:
                 self._files.popitem(last=False)
         self._files.move_to_end(key)
@@ -326,10 +338,26 @@ class StreamReader:
             settings = settings_of(
                 self.plan.format, memory_bytes=self._memory_bytes, place=self._place
             )
-            if self._columns:
+            if self._columns and self._transform is None:
                 settings = replace(settings, columns=self._columns)
             self._opener = Opener(settings, is_lean=True)
         return self._opener.open(unit)
+
+    def _transformed(self, file: UnitFile, unit: Unit, epoch: int) -> UnitFile:
+        """Return an opened unit whose rows go through the function of the user's, if any."""
+        if self._transform is None:
+            return file
+        if self._transformer is None:
+            from primusd.datafeed.transforming import Transformer  # noqa: PLC0415 starts threads
+
+            self._transformer = Transformer(
+                self._transform,
+                self.plan.stream,
+                self._place,
+                memory_bytes=self._memory_bytes,
+                columns=self._columns,
+            )
+        return self._transformer.unit(file, unit, epoch)
 
     def _note_end(self, holding: Holding) -> None:
         """Tell where a unit ends that had to be read for that; with the lock held."""

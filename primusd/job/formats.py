@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
 
-from primusd.job.spec import StreamSpec
+from primusd.job.spec import StreamSpec, Transform
 
 FORMATS = (
     "text",
@@ -111,4 +112,15 @@ def plan_of(stream: StreamSpec) -> Mapping[str, str]:
         "filter": json.dumps(decoding.filter),
         "onSchema": decoding.on_schema,
         "onEmpty": decoding.on_empty,
+        **({} if stream.transform is None else {"transform": _transform(stream.transform)}),
     }
+
+
+def _transform(transform: Transform) -> str:
+    return msgspec.json.encode(transform).decode()
+
+
+def transform_of(plan: Mapping[str, str]) -> Transform | None:
+    """Return the transform of a plan; None: none."""
+    text = plan.get("transform", "")
+    return msgspec.json.decode(text, type=Transform) if text else None

@@ -24,6 +24,7 @@ from primusd.jobfile.placements import rendered as rendered_placement
 from primusd.jobfile.promises import render_promises
 from primusd.jobfile.queueing import render_queueing
 from primusd.jobfile.topics import render_source
+from primusd.jobfile.transforms import render_transform
 from primusd.jobfile.yamlwriting import write_yaml
 from primusd.units import format_bytes, format_duration
 
@@ -163,6 +164,7 @@ def _stream(stream: StreamSpec) -> dict[str, object]:
             for source in stream.sources
         ],
         **render_decoding(stream),
+        **render_transform(stream),
         **_split(stream.split),
         "epochs": stream.epochs,
         "delivery": stream.delivery,

@@ -17,6 +17,7 @@ from primusd.jobfile.topics import (
     read_kafka,
     read_out_of_range,
 )
+from primusd.jobfile.transforms import TRANSFORM_FIELDS, read_transform
 
 STREAM_FIELDS = (
     "sources",
@@ -28,6 +29,7 @@ STREAM_FIELDS = (
     *PROMISE_FIELDS,
     *DECODING_FIELDS,
     *ORDER_FIELDS,
+    *TRANSFORM_FIELDS,
 )
 SOURCE_FIELDS = (*FILE_FIELDS, "kafka", "weight")
 SOURCES_MAX = 10_000
@@ -54,6 +56,7 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
         epochs=section.count("epochs", 1, low=1, high=1_000_000),
         window_ms=section.duration_ms("window", 10_000, zero=False),
         out_of_range=read_out_of_range(section, sources),
+        transform=read_transform(section),
     )
     stream = read_promises(section, stream, base_dir=base_dir)
     _check_until(section, stream)

@@ -92,12 +92,13 @@ class UserProcess:
         Raises:
             EOFError: The process ended.
             TimeoutError: It gave nothing for long.
-            TooLargeError: The answer has more bytes than that; the process is of no use then.
+            TooLargeError: The answer has more bytes than that; it was passed over.
         """
         lengths = self._exactly(2 * LENGTH_BYTES)
         head_bytes = int.from_bytes(lengths[:LENGTH_BYTES], "little")
         body_bytes = int.from_bytes(lengths[LENGTH_BYTES:], "little")
         if head_bytes + body_bytes > bytes_max:
+            self._pass_over(head_bytes + body_bytes)
             raise TooLargeError(head_bytes + body_bytes)
         return bytes(self._exactly(head_bytes)), self._exactly(body_bytes)
 
@@ -124,6 +125,10 @@ class UserProcess:
                 raise TimeoutError
             with contextlib.suppress(BlockingIOError):
                 left = left[os.write(self._in, left) :]
+
+    def _pass_over(self, byte_count: int) -> None:
+        while byte_count:
+            byte_count -= len(self._exactly(min(byte_count, PIPE_BYTES)))
 
     def _exactly(self, byte_count: int) -> bytearray:
         data = bytearray(byte_count)
