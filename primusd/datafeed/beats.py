@@ -289,7 +289,13 @@ def _take(
         skipped = total(overlap(tasks.dead_ranges(state), lease.position, after.position))
         draft.epochs[lease.epoch].consumed += after.position - lease.position - skipped
         if draft.markings:
-            taken = UnitRange(lease.epoch, lease.unit, lease.position, after.position)
+            taken = UnitRange(
+                lease.epoch,
+                lease.unit,
+                lease.position,
+                after.position,
+                after.left_out - lease.left_out,
+            )
             marking.note_taken(draft, lease.attempt, taken)
     if after != lease:
         reader = draft.change(reader, after)

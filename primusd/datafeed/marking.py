@@ -82,7 +82,7 @@ def note_taken(draft: StreamDraft, attempt: AttemptId, one: UnitRange) -> None:
 def _joined(since: tuple[UnitRange, ...], one: UnitRange) -> tuple[UnitRange, ...]:
     for place, other in enumerate(since):
         if (other.epoch, other.unit, other.hi) == (one.epoch, one.unit, one.lo):
-            longer = replace(other, hi=one.hi)
+            longer = replace(other, hi=one.hi, left_out=other.left_out + one.left_out)
             return (*since[:place], longer, *since[place + 1 :])
     return (*since, one)
 
@@ -121,6 +121,7 @@ def _take_back(draft: StreamDraft, one: UnitRange) -> None:
         add((), Range(one.lo, one.hi))
     ) - total(overlap(tasks.dead_ranges(state), one.lo, one.hi))  # fmt: skip
     draft.epochs[one.epoch].consumed -= taken
+    draft.epochs[one.epoch].left_out -= one.left_out
     draft.put_unit(one.epoch, one.unit, tasks.undone(state, Range(one.lo, one.hi)))
 
 

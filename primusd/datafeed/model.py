@@ -75,6 +75,8 @@ class UnitRange(Struct, frozen=True, array_like=True):
     unit: int
     lo: int
     hi: int
+    left_out: int = 0
+    """Of its rows, those that the sample leaves out."""
 
 
 class LeaseState(Struct, frozen=True, array_like=True):

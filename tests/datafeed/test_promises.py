@@ -118,6 +118,26 @@ def test_the_end_waits_for_a_savepoint_in_the_making() -> None:
     assert driver.now.consumed == 100
 
 
+def test_rows_that_the_sample_left_out_are_taken_back_with_the_others() -> None:
+    """C54."""
+    driver = exactly_once(sample={"per_million": 500_000})
+    driver.list_all([text_unit(300)])
+    first, second = driver.open(0), driver.open(1)
+    first.beat(1)
+    second.beat(1)
+    token = min(first.held)
+    first.held[token] = replace(first.held[token], position=30, left_out=14)
+    mark = first.mark(1)
+    first.held[token] = replace(first.held[token], position=50, left_out=21)
+    first.beat(marks=(mark,))
+
+    second.beat(marks=(second.mark(1),))
+
+    (made,) = driver.now.savepoints
+    assert (made.done, made.epochs[0].left_out) == (30, 14)
+    assert (driver.now.consumed, driver.now.left_out) == (50, 21)
+
+
 def test_who_completed_need_not_mark() -> None:
     driver = exactly_once()
     driver.list_all([text_unit(200)])
