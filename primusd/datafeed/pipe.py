@@ -77,6 +77,7 @@ class PipeDelivery:
         self._written = 0
         self._wrote_at = 0.0
         self._consumed = 0
+        self._has_begun = False
         self._is_finished = False
         self._is_broken = False
         self._is_closed = False
@@ -179,6 +180,9 @@ class PipeDelivery:
                 if found is not None:
                     token, block = found
                     piece = _piece(block)
+                    if piece.preface and not self._has_begun:
+                        piece = piece.begun()
+                        self._has_begun = True
                     state.deliver(
                         token,
                         lo=piece.lo,

@@ -48,12 +48,6 @@ TABLE: tuple[NotYet, ...] = (
         "this build has the local launcher only",
         _one_of("kubernetes", "yarn"),
     ),
-    NotYet(
-        "roles.*.framing",
-        "lines0, len32, arrow-stream",
-        "this build frames stdin as lines or raw only",
-        _one_of("lines0", "len32", "arrow-stream"),
-    ),
     NotYet("roles.*.image", "", "the local launcher runs no images", _always),
     NotYet("roles.*.secrets", "", "this build keeps no secrets yet", _always),
     NotYet("runAs", "", "trainers run as the user of the node", _always),

@@ -104,6 +104,19 @@ class PipeBlock:
     span_bytes: int = 0
     data: bytes = b""
     """What follows the span."""
+    preface: bytes = b""
+    """What comes before the first piece that goes through the pipe, and before no other."""
+
+    def begun(self) -> "PipeBlock":
+        """Return it as the first piece of a pipe."""
+        added = len(self.preface)
+        locate = self.locate
+        return replace(
+            self,
+            data=self.preface + self.data,
+            preface=b"",
+            locate=lambda byte_count: locate(max(0, byte_count - added)),
+        )
 
     @property
     def byte_count(self) -> int:

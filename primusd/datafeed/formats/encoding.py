@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from primusd.datafeed.formats.base import PipeBlock, RowBlock
+from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock
 from primusd.datafeed.formats.nested import AnyArray
 
-FRAMINGS = ("lines", "lines0", "len32")
+FRAMINGS = ("lines", "lines0", "len32", "arrow-stream")
 """Those that records are encoded in here."""
 VALUE_COLUMNS = frozenset({"line", "record", "chunk"})
 JSON_ROWS = 1024
+PIPE_ROWS_BYTES = 4 << 20
+"""Of the blocks that rows are read in for a pipe."""
 LENGTH_BYTES = 4
 _encode = msgspec.json.Encoder().encode
 
@@ -30,9 +32,12 @@ def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
 
     Args:
         blocks: Of one range, without gaps.
-        framing: `lines`, `lines0`, `len32`, or `raw`: values one after the other.
+        framing: `lines`, `lines0`, `len32`, `arrow-stream`, or `raw`: values one after the other.
     """
     for block in blocks:
+        if framing == "arrow-stream":
+            yield _arrow_piece(block)
+            continue
         if is_of_values(block.batch.schema):
             yield _value_piece(block, framing)
             continue
@@ -53,7 +58,35 @@ def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if any(_is_made(field.type) for field in batch.schema):
         columns = [_made(column) if _is_made(column.type) else column for column in batch.columns]
         batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    return batch.to_pylist()
+    return plain_rows(batch)
+
+
+def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python's values; bytes in a text that are no UTF-8 become U+FFFD.
+
+    Raises:
+        ReadError: There are such bytes inside of a list, a struct or a map.
+    """
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        columns = [_decoded(field.name, batch.column(field.name)) for field in batch.schema]
+        return [
+            dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
+
+
+def _decoded(name: str, column: AnyArray) -> list[Any]:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        found = column.cast(pa.large_binary()).to_pylist()
+        return [None if one is None else one.decode("utf-8", "replace") for one in found]
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise ReadError(
+            f"column {name} has bytes that are no UTF-8: {error}", kind="data"
+        ) from error
+    return values
 
 
 def _is_made(kind: Any) -> bool:  # the stubs know no type of all that have a unit
@@ -116,6 +149,31 @@ def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
     return PipeBlock(
         block.lo, block.hi, block.row_count, _locator(block, ends), data=b"".join(records)
     )
+
+
+def _arrow_piece(block: RowBlock) -> PipeBlock:
+    """Return the rows as one message of an Arrow IPC stream, behind its schema."""
+    if not block.row_count:
+        return PipeBlock(block.lo, block.hi, 0, lambda _: block.hi)
+    batch = _without_dictionaries(block.batch)
+    data = batch.serialize().to_pybytes()
+    return PipeBlock(
+        block.lo,
+        block.hi,
+        block.row_count,
+        lambda byte_count: block.hi if byte_count >= len(data) else block.lo,
+        data=data,
+        preface=batch.schema.serialize().to_pybytes(),
+    )
+
+
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the values: a dictionary would have to be the same in every file."""
+    columns = {
+        name: column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _locator(block: RowBlock, ends: np.ndarray) -> Callable[[int], int]:

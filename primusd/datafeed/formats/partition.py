@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from primusd.datafeed.formats.base import HEAD_BYTES, PipeBlock, ReadError, RowBlock
 from primusd.datafeed.formats.decoders import BadRecordError
-from primusd.datafeed.formats.encoding import pieces_of
+from primusd.datafeed.formats.encoding import PIPE_ROWS_BYTES, pieces_of
 from primusd.datafeed.protocol import Unit
 
 COLUMNS = ("key", "value", "offset", "timestamp", "partition")
@@ -148,7 +148,10 @@ class PartitionUnit:
                 raise self._bad(run.records[bad.index], bad) from bad
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
-        """Yield the values, framed: a value of null is an empty one."""
+        """Yield the values, framed, a null as an empty one; as an Arrow stream whole records."""
+        if framing == "arrow-stream":
+            yield from pieces_of(self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES), framing)
+            return
         yield from pieces_of((self._values(run) for run in self._runs(lo, hi)), framing)
 
     def _runs(self, lo: int, hi: int) -> Iterator[Run]:

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 from primusd.datafeed.formats.base import Direct, Measured, PipeBlock, ReadError, RowBlock, RowFile
-from primusd.datafeed.formats.encoding import FRAMINGS, pieces_of
+from primusd.datafeed.formats.encoding import FRAMINGS, PIPE_ROWS_BYTES, pieces_of
 from primusd.datafeed.formats.filtering import Filter
 from primusd.datafeed.formats.schemas import SchemaKeeper
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
-
-PIPE_ROWS_BYTES = 4 << 20
 
 
 class Shaped:
