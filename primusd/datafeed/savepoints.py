@@ -159,7 +159,8 @@ def restore(stream: Stream, name: str, at: At, *, asker: str = "") -> Stream:
     Raises:
         NotFoundError: There is no sealed savepoint of that name.
     """
-    folded = _folded(stream, at)
+    # Epochs are replaced, so only readers have to let go.
+    folded = _without_leases(stream, at)
     if name == START:
         after = _at_start(folded, at)
     else:
@@ -242,7 +243,12 @@ def _at_start(folded: Stream, at: At) -> Stream:
 def _folded(stream: Stream, at: At) -> Stream:
     """Return the stream as if every lease were given back where it is now."""
     epochs = folded_epochs(tracks_of(stream), stream.epochs, stream.reader_shards)
-    draft = StreamDraft(replace(stream, epochs=epochs), at.at_ms)
+    return _without_leases(replace(stream, epochs=epochs), at)
+
+
+def _without_leases(stream: Stream, at: At) -> Stream:
+    """Return the stream with readers that hold nothing; its epochs know of that already, or go."""
+    draft = StreamDraft(stream, at.at_ms)
     for reader in values(stream.reader_shards):
         if reader.leases or reader.has_taken:
             draft.put_reader(replace(reader, leases=(), has_taken=False))
