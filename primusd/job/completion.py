@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from primusd.job import chunks, limits
+from primusd.job import chunks, group_losses, limits
 from primusd.job import events as ev
-from primusd.job.budgets import attempt_identity, limit_of, retry_delay_ms
+from primusd.job.budgets import attempt_identity, limit_of, retry_delay_ms, used_of
 from primusd.job.counts import LIVING, Count
 from primusd.job.gates import counted, needed
 from primusd.job.ids import AttemptId, Span, replica_name
@@ -29,7 +29,7 @@ def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.JobRestarted | ev.Dra
         return _drain_ended(job, at_ms)
     if job.phase not in DECIDING_PHASES:
         return None
-    return _failed(job) or _succeeded(job) or limits.over(job, at_ms)
+    return _failed(job) or _group_lost(job, at_ms) or _succeeded(job) or limits.over(job, at_ms)
 
 
 def deadlines(job: Job) -> Iterator[int]:
@@ -142,10 +142,35 @@ def _rerun(job: Job, role: RoleState, replica: Replica) -> ev.JobRestarted:
     """Return that all roles begin anew, later each time, after a budget was used up."""
     attempt = replica.attempts[-1]
     cause = AttemptId(job.uid, role.name, replica.index, attempt.number)
-    identity = attempt_identity(job, role.name, replica.index, attempt.number)
-    restart = job.spec.roles[role.name].restart
+    return _rerun_after(job, cause, attempt.ended_ms)
+
+
+def _rerun_after(job: Job, cause: AttemptId, ended_ms: int) -> ev.JobRestarted:
+    identity = attempt_identity(job, cause.role, cause.index, cause.attempt)
+    restart = job.spec.roles[cause.role].restart
     delay_ms = retry_delay_ms(restart, Budget.APPLICATION, job.reruns + 1, identity)
-    return ev.JobRestarted(cause, attempt.ended_ms + delay_ms, Budget.NONE, is_rerun=True)
+    return ev.JobRestarted(cause, ended_ms + delay_ms, Budget.NONE, is_rerun=True)
+
+
+def _group_lost(job: Job, at_ms: int) -> ev.VerdictReached | ev.JobRestarted | None:
+    """Return what follows when a group lost one lease more than the budget forgives."""
+    lost = next((one for one in job.groups_lost if group_losses.is_spent(job, one, at_ms)), None)
+    if lost is None:
+        return None
+    if job.reruns < job.spec.reruns and job.phase in BEGUN_PHASES:
+        return _rerun_after(job, lost, at_ms)
+    limit = limit_of(job, lost.role, Budget.INFRASTRUCTURE)
+    return _fail(
+        "RetriesExhausted",
+        f"{lost.label} was lost to its group while it ran, and the infrastructure budget of "
+        f"{limit} is used up; {lost.role} reads an exactlyOnce stream and begins anew as a whole",
+        "budgets",
+        {
+            "budgetUsed": used_of(job, job.roles[lost.role], Budget.INFRASTRUCTURE, at_ms),
+            "budgetLimit": limit,
+        },
+        cause=lost.label,
+    )
 
 
 def _first_failure(job: Job, role: RoleState) -> Replica:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from primusd.job import chunks
+from primusd.job import chunks, group_losses
 from primusd.job import events as ev
-from primusd.job.budgets import attempt_identity, failures_after, retry_delay_ms
+from primusd.job.budgets import attempt_identity, failures_after, retry_delay_ms, used_of
 from primusd.job.counts import (
     Count,
     RoleRules,
@@ -22,7 +22,7 @@ from primusd.job.counts import (
     rules_of,
 )
 from primusd.job.frameworks.members import SYNCHRONOUS
-from primusd.job.groups import group_unit
+from primusd.job.groups import group_unit, larger_unit
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Outcome, Replica, RoleState
 from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase, ReplicaPhase, StopReason
@@ -52,7 +52,8 @@ def settle(job: Job, at_ms: int) -> ev.JobEvent | None:
 def unit_of(job: Job, role: RoleState, outcome: Outcome | None = None) -> str:
     """Return what restarts together after a failure in the role.
 
-    After a first completion in a synchronous role nobody is left to join: it restarts whole.
+    After a first completion in a synchronous role nobody is left to join: it restarts whole. A
+    group does so whatever a rule says: what one of it took is in all models.
 
     Args:
         job: Of the role.
@@ -62,8 +63,8 @@ def unit_of(job: Job, role: RoleState, outcome: Outcome | None = None) -> str:
     rule = rule_of(job.spec, outcome)
     unit = (rule.unit if rule is not None else "") or job.spec.roles[role.name].restart.unit
     if unit == "replica" and job.spec.framework in SYNCHRONOUS and role.counts[Count.COMPLETED]:
-        return "role"
-    return unit
+        unit = "role"
+    return larger_unit(unit, group_unit(job.spec, job.spec.roles[role.name]))
 
 
 def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
@@ -71,10 +72,7 @@ def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
     if job.is_restart_whole:
         return ev.JobRestarted(None, at_ms, Budget.NONE)
     if job.groups_lost:
-        lost = job.groups_lost[0]
-        if group_unit(job.spec, job.spec.roles[lost.role]) == "job":
-            return ev.JobRestarted(lost, at_ms, Budget.NONE)
-        return ev.RoleRestarted(lost.role, lost, at_ms, Budget.NONE)
+        return _group_restarted(job, job.groups_lost[0], at_ms)
     for role in job.roles.values():
         if not role.counts[Count.RESTARTER]:
             continue
@@ -82,6 +80,18 @@ def _restart(job: Job, at_ms: int) -> ev.RoleRestarted | ev.JobRestarted | None:
         if found is not None:
             return found
     return None
+
+
+def _group_restarted(
+    job: Job, lost: AttemptId, at_ms: int
+) -> ev.RoleRestarted | ev.JobRestarted | None:
+    """Return the restart of a group; None: the job fails."""
+    if group_losses.is_spent(job, lost, at_ms):
+        return None
+    not_before_ms, failures, budget = group_losses.next_start(job, lost, at_ms)
+    if group_unit(job.spec, job.spec.roles[lost.role]) == "job":
+        return ev.JobRestarted(lost, not_before_ms, budget, failures)
+    return ev.RoleRestarted(lost.role, lost, not_before_ms, budget, failures)
 
 
 def _restarted_with(job: Job, role: RoleState) -> ev.RoleRestarted | ev.JobRestarted | None:
@@ -139,14 +149,14 @@ def _move(job: Job, role: RoleState, at_ms: int) -> ev.DecidedEvent | None:
     first = next(moving, None)
     if first is None:
         return None
-    kind = _kind_of_move(first, rules)
+    kind = _kind_of_move(job, role, first, rules)
     if kind is ev.RetryDecided:
         return _retry_decided(job, role, first, rules)
     if kind is ev.RetriesExhausted:
         outcome = first.attempts[-1].outcome
         assert outcome is not None, "an attempt that is over has an outcome"
         return ev.RetriesExhausted(role.name, first.index, outcome.cause, outcome.budget)
-    alike = [first, *(one for one in moving if _kind_of_move(one, rules) is kind)]
+    alike = [first, *(one for one in moving if _kind_of_move(job, role, one, rules) is kind)]
     return _SPANNED[kind](chunks.names(role, alike))
 
 
@@ -176,7 +186,9 @@ def _is_replaced(replica: Replica) -> bool:
     )
 
 
-def _kind_of_move(replica: Replica, rules: RoleRules) -> type[ev.DecidedEvent]:
+def _kind_of_move(
+    job: Job, role: RoleState, replica: Replica, rules: RoleRules
+) -> type[ev.DecidedEvent]:
     """Return which event moves a replica whose newest attempt is over."""
     attempt = replica.attempts[-1]
     outcome = attempt.outcome
@@ -185,9 +197,16 @@ def _kind_of_move(replica: Replica, rules: RoleRules) -> type[ev.DecidedEvent]:
     if replica.is_recalled or (is_old and not is_failure(outcome)):
         return ev.ReplicaRecalled
     if is_old:
-        # The cause of its role's restart.
-        return ev.RetryDecided
+        # The cause of its role's restart; or it had no other try when others made it restart.
+        return ev.RetriesExhausted if _is_out(job, role, outcome, rules) else ev.RetryDecided
     return _kind_in_force(outcome, rules)
+
+
+def _is_out(job: Job, role: RoleState, outcome: Outcome, rules: RoleRules) -> bool:
+    """Return whether an end left no other try; one whose charge was forgotten since is retried."""
+    if has_retry(outcome, rules):
+        return False
+    return used_of(job, role, outcome.budget, outcome.at_ms) >= outcome.charged
 
 
 def _kind_in_force(outcome: Outcome, rules: RoleRules) -> type[ev.DecidedEvent]:

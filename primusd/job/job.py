@@ -16,6 +16,7 @@ from primusd.datafeed.protocol import Held
 from primusd.errors import PhaseConflictError
 from primusd.job import completion, demand, draining, failover, limits, replica, reports, scheduling
 from primusd.job import events as ev
+from primusd.job.counts import is_completion
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
 from primusd.job.gates import stands_still
@@ -24,7 +25,7 @@ from primusd.job.job_tables import check_job
 from primusd.job.lifecycle import APPLIERS, all_gone, submitted
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Attempt, Job, find_attempt
-from primusd.job.phases import AttemptPhase, Budget, Cause, JobPhase
+from primusd.job.phases import AttemptPhase, Budget, JobPhase
 from primusd.job.replica import delay_start
 from primusd.job.spec import stream_of, streams_of
 from primusd.job.timeline import with_moments
@@ -179,7 +180,7 @@ def _reader_ended(attempt: AttemptId, new: Attempt, event: ev.JobEvent) -> Reade
     return ReaderEnded(
         attempt,
         positions,
-        outcome.cause is Cause.COMPLETED,
+        is_completion(outcome),
         outcome.budget is Budget.APPLICATION,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from primusd.executor.protocol import Checkpoint
-from primusd.job import chunks, draining, limits
+from primusd.job import chunks, draining, group_losses, limits
 from primusd.job import events as ev
 from primusd.job.counts import Count
 from primusd.job.demand import without_given_ports
@@ -185,6 +185,8 @@ def _group_lease_lost(job: Job, event: ev.GroupLeaseLost, at: At) -> Job:
     attempt, role = find_attempt(job, event.attempt), job.roles[event.attempt.role]
     if attempt is not None and attempt.generation < role.generation:
         return job
+    if job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+        job = group_losses.charged(job, event.attempt, at.at_ms)
     return replace(job, groups_lost=(*job.groups_lost, event.attempt))
 
 

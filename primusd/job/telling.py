@@ -1,15 +1,16 @@
-"""How the timeline tells of attempts that ended: what happened, who pays, what follows."""
+"""How the timeline tells of attempts that ended, or were lost: who pays, and what follows."""
 
 from collections.abc import Mapping
 
 from primusd.job import rules
-from primusd.job.budgets import limit_of
+from primusd.job.budgets import limit_of, used_of
 from primusd.job.counts import has_retry, is_failure, rules_of
+from primusd.job.events import GroupLeaseLost
 from primusd.job.failover import replica_retry, role_retry, unit_of
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, Outcome, find_attempt, find_replica
 from primusd.job.outcome import how_it_ended
-from primusd.job.phases import AttemptPhase, Cause
+from primusd.job.phases import AttemptPhase, Budget, Cause
 from primusd.job.wording import duration_words
 
 Details = Mapping[str, str | int]
@@ -50,6 +51,20 @@ def ended(before: Job, after: Job, attempt: AttemptId) -> Told | None:
     message = f"{attempt_words(attempt)} {how_it_ended(outcome)}{after_words}{budget}{follows}"
     level = "info" if outcome.cause is Cause.COMPLETED else "warning"
     return told(level, "AttemptEnded", attempt.label, message, {**_evidence(outcome), **details})
+
+
+def group_lost(before: Job, after: Job, event: GroupLeaseLost) -> Told:
+    """Return which lease a group lost, and what that was charged to where its holder lives."""
+    message = f"{event.attempt.label} lost its lease of stream {event.stream}"
+    role = after.roles[event.attempt.role]
+    if role.charges == before.roles[role.name].charges:
+        return told("warning", "GroupLeaseLost", event.stream, message)
+    budget = Budget.INFRASTRUCTURE
+    used = used_of(after, role, budget, role.charges[-1].at_ms)
+    limit = limit_of(after, role.name, budget)
+    message += f" ({budget} {used} of {limit})"
+    details = {"budgetUsed": used, "budgetLimit": limit}
+    return told("warning", "GroupLeaseLost", event.stream, message, details)
 
 
 def _evidence(outcome: Outcome) -> dict[str, str | int]:

@@ -22,7 +22,7 @@ from primusd.job.model import (
     find_replica,
 )
 from primusd.job.phases import Budget, JobPhase, ReplicaPhase, StopReason
-from primusd.job.telling import Details, Told, attempt_words, both, ended, told
+from primusd.job.telling import Details, Told, attempt_words, both, ended, group_lost, told
 from primusd.job.wording import (
     duration_words,
     left_out_words,
@@ -213,11 +213,6 @@ def _stream_reopened(before: Job, after: Job, event: ev.StreamReopened) -> Told:
 def _savepoint_sealed(before: Job, after: Job, event: ev.SavepointSealed) -> Told:
     message = f"savepoint {event.name} of stream {event.stream} is sealed"
     return told("info", "SavepointSealed", event.stream, message)
-
-
-def _group_lease_lost(before: Job, after: Job, event: ev.GroupLeaseLost) -> Told:
-    message = f"{event.attempt.label} lost its lease of stream {event.stream}"
-    return told("warning", "GroupLeaseLost", event.stream, message)
 
 
 # Attempts.
@@ -466,7 +461,7 @@ _TELLERS: dict[type, _Teller] = {
     ev.StreamFailed: _stream_failed,
     ev.StreamReopened: _stream_reopened,
     ev.SavepointSealed: _savepoint_sealed,
-    ev.GroupLeaseLost: _group_lease_lost,
+    ev.GroupLeaseLost: group_lost,
     ev.LaunchFailed: _launch_failed,
     ev.AttemptVanished: _vanished,
     ev.StopFailed: _stop_failed,

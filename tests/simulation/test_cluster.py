@@ -114,6 +114,17 @@ def test_who_finds_no_place_beside_members_that_are_done_does_not_make_them_run_
     assert job.generation <= 3
 
 
+def test_a_member_that_a_rule_lets_complete_does_not_take_its_group_round_in_circles() -> None:
+    """12: its stream took it for lost, and the role began anew, charged to nobody, for ever."""
+    features = "dynamic", "depends", "quick restarts", "bad stream", "poison", "exactly once"
+    job = PlannedJob(2, 500, (*features, "failure rules"))
+
+    for seed in range(50_936, 50_946):
+        town = play(Script(seed, (job,)))
+
+        assert town.world.jobs["j2"].generation <= 31
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs.
