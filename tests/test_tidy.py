@@ -29,7 +29,12 @@ CLIENTS = {
 }
 
 # Started by name, not imported.
-ENTRY_POINTS = {"primusd.__main__", "primusd.ctl.main", "primusd.testing"}
+ENTRY_POINTS = {
+    "primusd.__main__",
+    "primusd.ctl.main",
+    "primusd.gateway.__main__",
+    "primusd.testing",
+}
 # What tests hold after each step.
 INVARIANTS = {"primusd.job.invariants", "primusd.datafeed.invariants"}
 

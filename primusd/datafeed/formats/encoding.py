@@ -169,10 +169,10 @@ def _arrow_piece(block: RowBlock) -> PipeBlock:
 
 def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the values: a dictionary would have to be the same in every file."""
-    columns = {
-        name: column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
+    columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, column in columns.items():
+        if pa.types.is_dictionary(column.type):
+            columns[name] = column.dictionary_decode()
     return pa.RecordBatch.from_pydict(columns)
 
 
