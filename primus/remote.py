@@ -138,8 +138,11 @@ class RemoteSource:
 
     def mark(self, step: int) -> None:
         """Say that this trainer is at a step; what it was handed so far is used."""
-        if self.is_exactly_once:
-            self._positions.mark(step, self._receipt)
+        if not self.is_exactly_once:
+            return
+        if not self._is_open and self._link is not None:
+            self._begin(self._link)
+        self._positions.mark(step, self._receipt)
 
     def kept(self, step: int) -> str:
         """Return the name of the savepoint of a step that was marked, once it is sealed.

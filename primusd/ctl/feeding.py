@@ -156,6 +156,10 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     if partitions:
         names = ("PARTITION", "POSITION", "END", "LAG", "IN/S", "READ/S")
         printer.table(names, [_partition_row(one) for one in partitions])
+    kept = mappings(stream, "savepoints")
+    if kept:
+        savepoints_word = "1 savepoint" if len(kept) == 1 else f"{len(kept)} savepoints"
+        printer.line(f"  {savepoints_word}, the newest {text(kept[-1], 'name')}")
     readers = mappings(stream, "readers")
     for reader in readers:
         if text(reader, "trouble"):

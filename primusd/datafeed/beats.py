@@ -223,7 +223,9 @@ def _with_wishes(reader: ReaderState, report: FeedReport) -> ReaderState:
     known = {held.token for held in (*report.held, *report.returned)}
     coming = sum(lease.token not in known for lease in reader.leases)
     want = 0 if reader.is_lost else max(0, min(report.want, WANT_MAX) - coming)
-    has_opened = reader.has_opened or bool(report.want or report.asks or report.held)
+    has_opened = reader.has_opened or bool(
+        report.want or report.asks or report.held or report.marks
+    )
     return replace(reader, want=want, has_opened=has_opened)
 
 

@@ -31,6 +31,9 @@ def fresh(draft: StreamDraft, reader: ReaderState, marks: tuple[Mark, ...]) -> I
     """Yield the marks of a report that were not heard before, in order."""
     if draft.before.spec.delivery != "exactlyOnce" or reader.is_lost:
         return
+    if draft.before.must_restore:
+        # Nobody has said yet where the group begins.
+        return
     for mark in sorted(marks, key=lambda one: one.step):
         marking = draft.markings.get(mark.step)
         is_known = marking is not None and _since(marking, reader.attempt) is not None

@@ -315,6 +315,22 @@ def test_the_next_generation_begins_at_the_savepoint_of_its_checkpoint() -> None
     assert [one.lo for one in again.leases()] == [120, 220]
 
 
+def test_nothing_is_sealed_between_a_loss_and_a_restore() -> None:
+    """What was acknowledged when the group was lost is in no checkpoint."""
+    driver = exactly_once()
+    first, _ = one_of_two_lost(driver)
+    first.crash()
+    again = driver.open(0, 2)
+
+    again.beat(marks=(again.mark(2),))
+
+    assert driver.now.markings == ()
+    assert [one.name for one in driver.now.savepoints] == ["step-1-g1"]
+    again.ask("restore", "step-1-g1")
+    again.beat(marks=(again.mark(2),))
+    assert [(one.name, one.done) for one in driver.now.savepoints][-1] == ("step-2-g2", 50)
+
+
 def test_a_group_that_asks_for_nothing_begins_anew() -> None:
     driver = exactly_once()
     first, _ = one_of_two_lost(driver)
