@@ -111,6 +111,11 @@ def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
         # What it knows of each DataNode is long, and tells a person nothing.
         text = " ".join(str(error).partition(": [DatanodeInfo")[0].split())[:400]
         raise StorageError(text, kind=_kind(error, text)) from error
+    except BaseException as error:
+        # What the client's own language calls a panic is no Exception here.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise StorageError(f"the client gave up: {error}", kind="transient") from error
 
 
 def _kind(error: Exception, text: str) -> str:

@@ -1,8 +1,11 @@
-"""HDFS for real: the contract of storages by both clients, and what a cluster does on bad days."""
+"""HDFS for real: the contract of storages by both clients, its bad days, and a whole primusd."""
 
+import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -129,56 +132,56 @@ def test_parquet_is_read_by_ranges_from_its_footer(hdfs: Hdfs, tmp_path: Path) -
     assert found.column("a").to_pylist() == list(range(200_000))
 
 
-@BY_BOTH
-def test_a_data_node_that_is_gone_is_waited_for(hdfs: Hdfs, base: Callable[[Hdfs], str]) -> None:
+def test_a_data_node_that_is_gone_is_waited_for(hdfs: Hdfs) -> None:
     hdfs.put("/gone/a.txt", b"row\n" * 1_000)
-    unit = only_unit(f"{base(hdfs)}/gone/a.txt")
-    file = open_pinned(unit)
+    units = [only_unit(f"{base(hdfs)}/gone/a.txt") for base in BASES]
+    files = [open_pinned(unit) for unit in units]
 
     hdfs.data_node.kill()
     try:
-        kind, text = kind_of(lambda: file.pread(0, 8))
-        assert kind == "transient", text
+        found = [kind_of(partial(file.pread, 0, 8)) for file in files]
     finally:
         hdfs.data_node.start()
         hdfs.until_ready()
 
-    hdfs.data_node.until("the block is read", lambda: can_read(unit))
+    assert [kind for kind, _ in found] == ["transient"] * 2, found
+    hdfs.data_node.until("the block is read", lambda: all(can_read(unit) for unit in units))
 
 
-@BY_BOTH
-def test_a_name_node_in_safe_mode_is_waited_for(hdfs: Hdfs, base: Callable[[Hdfs], str]) -> None:
+def test_a_name_node_in_safe_mode_is_waited_for(hdfs: Hdfs) -> None:
     """It was started again and knows of no DataNode yet: names are told, bytes are not."""
     hdfs.put("/safe/a.txt", b"row\n" * 1_000)
-    url = f"{base(hdfs)}/safe/a.txt"
-    unit = only_unit(url)
+    urls = [f"{base(hdfs)}/safe/a.txt" for base in BASES]
+    units = [only_unit(url) for url in urls]
 
     hdfs.data_node.kill()
     hdfs.name_node.kill()
     try:
-        with pytest.raises(ListingError) as caught:
-            only_unit(url)
-        assert not caught.value.permanent
-        assert kind_of(lambda: open_pinned(unit))[0] == "transient"
-
+        away = [kind_of(partial(open_pinned, unit))[0] for unit in units]
+        assert not any(can_list(url) for url in urls)
         hdfs.name_node.start()
-        hdfs.name_node.until("it answers", lambda: can_list(url))
+        hdfs.name_node.until("it answers", lambda: all(can_list(url) for url in urls))
 
-        assert only_unit(url) == unit
-        kind, text = kind_of(lambda: open_pinned(unit).pread(0, 8))
-        assert (kind, "afe mode" in text) == ("transient", True)
+        listed = [only_unit(url) for url in urls]
+        safe = [kind_of(partial(first_bytes, unit)) for unit in units]
     finally:
         if not hdfs.name_node.is_running:
             hdfs.name_node.start()
         hdfs.data_node.start()
         hdfs.until_ready()
 
-    hdfs.data_node.until("the block is read", lambda: can_read(unit))
+    assert (away, listed) == (["transient"] * 2, units)
+    assert [(kind, "afe mode" in text) for kind, text in safe] == [("transient", True)] * 2, safe
+    hdfs.data_node.until("the block is read", lambda: all(can_read(unit) for unit in units))
+
+
+def first_bytes(unit: Unit) -> bytes:
+    return open_pinned(unit).pread(0, 8)
 
 
 def can_read(unit: Unit) -> bool:
     try:
-        return open_pinned(unit).pread(0, 8) == b"row\nrow\n"
+        return first_bytes(unit) == b"row\nrow\n"
     except ReadError as error:
         if error.kind != "transient":
             raise
@@ -225,3 +228,89 @@ def test_an_absent_package_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 
     assert "pip install 'primusd[hdfs]'" in caught.value.hint
     assert caught.value.permanent
+
+
+def four_lines(what: str) -> bytes:
+    """Return four lines, the last without an end."""
+    return "\n".join(f"{what}: {number}" for number in range(4)).encode()
+
+
+def lines(*whats: str) -> list[str]:
+    return [f"{what}: {number}" for what in whats for number in range(4)]
+
+
+def date(day: int) -> dict[str, Any]:
+    return {"date": {"date": 20200100 + day}}
+
+
+def hour(number: int) -> dict[str, Any]:
+    return {"dateHour": {"date": 20200101, "hour": number}}
+
+
+def original(daily: str, hourly: str) -> dict[str, Any]:
+    """Return the original's job file of a mixed time range."""
+    inputs: list[dict[str, Any]] = [
+        {
+            "pathPattern": f"{daily}/{{{{YYYY}}}}{{{{MM}}}}{{{{DD}}}}",
+            "timeRange": (date(1), date(4)),
+        },
+        {
+            "pathPattern": f"{hourly}/{{{{YYYY}}}}{{{{MM}}}}{{{{DD}}}}/{{{{HH}}}}",
+            "timeRange": (hour(0), hour(1)),
+        },
+    ]
+    for spec in inputs:
+        first, last = spec["timeRange"]
+        spec |= {"timeRange": {"from": first, "to": last}, "namePattern": "*", "textInput": {}}
+        spec["successMarkerPatterns"] = ["_SUCCESS"]
+    return {
+        "name": "primus_input_file_text_timerange",
+        "role": [
+            {
+                "roleName": "worker",
+                "num": 1,
+                "vcores": 1,
+                "memoryMb": 256,
+                "command": "cat",
+                "successPercent": 100,
+                "inputPolicy": "STREAMING",
+            }
+        ],
+        "inputManager": {
+            "fileConfig": {"inputs": [{"name": "hourly", "spec": spec} for spec in inputs]},
+            "gracefulShutdown": True,
+        },
+    }
+
+
+def test_a7_the_originals_time_range_is_read_in_order_from_two_storages(
+    head: Any, hdfs: Hdfs
+) -> None:
+    """The marker of the last day comes while the job waits for it."""
+    for day in (1, 2, 3, 4):
+        hdfs.put(f"/a7/2020010{day}/data.txt", four_lines(f"daily 0{day}"))
+        if day < 4:
+            hdfs.put(f"/a7/2020010{day}/_SUCCESS", b"")
+    for number in (0, 1):
+        folder = Path(head.folder) / "hourly" / "20200101" / f"0{number}"
+        folder.mkdir(parents=True)
+        (folder / "data.txt").write_bytes(four_lines(f"hourly 01-0{number}"))
+        (folder / "_SUCCESS").touch()
+    head.start()
+
+    spec = original(f"{hdfs.url}/a7", f"{head.folder}/hourly")
+    name = head.submit(json.dumps(spec))
+    head.until("it waits for a marker", lambda: "20200104/_SUCCESS" in waits(head, name))
+    hdfs.put("/a7/20200104/_SUCCESS", b"")
+    status = head.ended(name)
+
+    assert status["phase"] == "Succeeded", status
+    said = [line.split(maxsplit=1)[1] for line in head.ctl("logs", name).stdout.splitlines()]
+    assert said == lines(
+        *("daily 01", "hourly 01-00", "hourly 01-01", "daily 02", "daily 03", "daily 04")
+    )
+
+
+def waits(head: Any, name: str) -> str:
+    found = head.document("data", name)
+    return json.dumps(found)
