@@ -11,6 +11,7 @@ from primusd.admission.queues import names_of, over_quota, queue_named
 from primusd.admission.usage import NOTHING, book_of
 from primusd.admission.waits import amount_words, shown_amount
 from primusd.api.context import Context
+from primusd.datafeed.storage.schemes import what_is_lacking
 from primusd.errors import (
     NotYetError,
     Problem,
@@ -90,6 +91,7 @@ def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> 
         *_unknown_queue(context, spec),
         *_too_many_replicas(spec, config.limits.replicas_per_job),
         *_missing_files(spec.files, context.blobs),
+        *_unreadable_sources(spec),
     ]
     if not waits_for_nodes:
         problems += _never_fits(context, spec)
@@ -117,6 +119,14 @@ def _too_many_replicas(spec: JobSpec, most: int) -> Iterable[Problem]:
     count = sum(role.replicas for role in spec.roles.values())
     if count > most:
         yield Problem("roles", found=f"{count} replicas", allowed=f"at most {most} in a job")
+
+
+def _unreadable_sources(spec: JobSpec) -> Iterable[Problem]:
+    for name, stream in spec.data.items():
+        for number, source in enumerate(stream.sources):
+            if source.files and (lacking := what_is_lacking(source.files)):
+                path = f"data.{name}.sources[{number}].files"
+                yield Problem(path, found=source.files, hint=lacking)
 
 
 def _missing_files(files: Iterable[ShippedSpec], blobs: Path) -> Iterable[Problem]:

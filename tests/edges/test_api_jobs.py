@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from primusd.config import Config
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.failures import ApiError
+from primusd.datafeed.storage import schemes
 from primusd.job.events import JobSubmitted
 from primusd.job.ids import make_uid
 from primusd.job.spec import JobSpec, RoleSpec, Success
@@ -126,6 +127,23 @@ def test_all_errors_of_a_job_file_come_at_once(server: Server) -> None:
     for path in ("rols", "roles.worker.replicas", "roles.worker.comand", "command is missing"):
         assert path in said
     assert not server.world.jobs
+
+
+def test_a_source_whose_storage_this_daemon_cannot_read_is_refused_at_submit(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schemes, "find_spec", lambda name: None if name == "hdfs_native" else name)
+    sources = [{"files": url} for url in ("nope://a/b.txt", "s3://a/b.txt", "hdfs://a/b.txt")]
+    worker = {"command": ["cat"], "data": "clicks", "feed": "stdin"}
+    body = job_file(roles={"worker": worker}, data={"clicks": {"sources": sources}})
+
+    error = refused(server, "POST", NAMESPACE, body=body)
+
+    assert (error.status, error.code) == (422, "InvalidSpec")
+    said = "\n".join(error.details)
+    assert "sources[0].files: found nope://a/b.txt; no driver of fsspec reads nope:" in said
+    assert "sources[1]" not in said
+    assert "sources[2].files: found hdfs://a/b.txt; pip install 'primusd[hdfs]'" in said
 
 
 def test_c31_a_name_whose_longest_derived_name_is_too_long_is_refused(server: Server) -> None:

@@ -21,7 +21,7 @@ from tests.contracts.storage_contract import StorageContract
 from tests.services.hdfs import Hdfs, running_hdfs
 
 NUMBERS = count()
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -111,6 +111,13 @@ class Bridge:
             raise StorageError(text, kind=kind) from error
 
 
+def has_driver(scheme: str) -> bool:
+    """Return whether fsspec, which is installed, knows a driver for a scheme."""
+    from fsspec import available_protocols  # noqa: PLC0415 an optional package
+
+    return scheme in available_protocols()
+
+
 def _kind_of_absence(scheme: str, error: OSError) -> str:
     """Return what is meant: the driver of http says of any answer that nothing is there."""
     cause = error.__cause__

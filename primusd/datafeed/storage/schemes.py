@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.storage.base import OpenFile, ReadError, Storage, StorageError
@@ -12,6 +13,9 @@ from primusd.datafeed.storage.remote import AHEAD_BYTES, RemoteFile
 
 OPTION_PREFIX = "storage."
 """Of the options of a unit that are its storage's."""
+HDFS = ("hdfs", "viewfs")
+WEB = ("webhdfs", "swebhdfs")
+BUILT_IN = (*WEB, "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/", re.ASCII)
 _clients: dict[tuple[str, str, tuple[tuple[str, str], ...]], Storage] = {}
 _lock = threading.Lock()
@@ -72,22 +76,38 @@ def open_file(unit: Unit, *, ahead_bytes: int = 0) -> OpenFile:
     return RemoteFile(unit, storage, ahead_bytes=ahead_bytes or AHEAD_BYTES)
 
 
+def what_is_lacking(location: str) -> str:
+    """Return what has to be installed before a URL can be read here; "" nothing.
+
+    Nothing is connected to: whether there is such a host or bucket its listing tells.
+    """
+    scheme = scheme_of(location)
+    if not scheme or scheme in BUILT_IN:
+        return ""
+    if scheme in HDFS:
+        is_there = find_spec("hdfs_native") is not None
+        return "" if is_there else "pip install 'primusd[hdfs]' on every host, or use webhdfs:"
+    if find_spec("fsspec") is None:
+        return "pip install 'primusd[fsspec]' on every host"
+    from primusd.datafeed.storage.bridge import has_driver  # noqa: PLC0415 an optional package
+
+    return "" if has_driver(scheme) else f"no driver of fsspec reads {scheme}:"
+
+
 def _make(scheme: str, authority: str, options: dict[str, str]) -> Storage:
     # Imported where they are used: they load what starts threads, and packages that may be absent.
-    match scheme:
-        case "hdfs" | "viewfs":
-            from primusd.datafeed.storage.hdfs import Hdfs  # noqa: PLC0415
+    if scheme in HDFS:
+        from primusd.datafeed.storage.hdfs import Hdfs  # noqa: PLC0415
 
-            return Hdfs(authority, options, scheme=scheme)
-        case "webhdfs" | "swebhdfs":
-            from primusd.datafeed.storage.webhdfs import WebHdfs  # noqa: PLC0415
+        return Hdfs(authority, options, scheme=scheme)
+    if scheme in WEB:
+        from primusd.datafeed.storage.webhdfs import WebHdfs  # noqa: PLC0415
 
-            return WebHdfs(scheme, authority, options)
-        case "s3" | "s3a" | "s3n" | "gs" | "gcs" | "abfs" | "abfss" | "az":
-            from primusd.datafeed.storage.objects import Objects  # noqa: PLC0415
+        return WebHdfs(scheme, authority, options)
+    if scheme in BUILT_IN:
+        from primusd.datafeed.storage.objects import Objects  # noqa: PLC0415
 
-            return Objects(scheme, authority, options)
-        case _:
-            from primusd.datafeed.storage.bridge import Bridge  # noqa: PLC0415
+        return Objects(scheme, authority, options)
+    from primusd.datafeed.storage.bridge import Bridge  # noqa: PLC0415
 
-            return Bridge(scheme, authority, options)
+    return Bridge(scheme, authority, options)
