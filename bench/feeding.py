@@ -1,5 +1,6 @@
 """What the feed benches share: a trainer fed without a daemon, and the median of some runs."""
 
+import json
 import os
 import statistics
 import subprocess
@@ -59,6 +60,13 @@ def timed(command: list[str] | str, *, wanted: str = "") -> float:
     seconds = time.perf_counter() - began
     assert wanted in done.stdout, done.stdout
     return seconds
+
+
+def said(command: list[str]) -> list[float]:
+    """Return the numbers that a program prints as JSON."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    found: list[float] = json.loads(done.stdout)
+    return found
 
 
 def feed(
