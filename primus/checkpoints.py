@@ -146,6 +146,7 @@ def latest_checkpoint(path: str | os.PathLike[str] | None = None) -> Checkpoint 
     True
     """
     root = _root(path)
+    _loaded.clear()
     if not root.is_dir():
         return None
     with contextlib.suppress(PermissionError):

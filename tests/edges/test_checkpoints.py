@@ -15,6 +15,7 @@ import pytest
 
 import primus
 from bench.grantor import Grantor
+from primus.checkpoints import loaded_savepoint
 from primus.errors import CheckpointError, SupersededError
 from primusd.executor.protocol import Near
 from tests.edges.fed_trainer import Fed, fed, until
@@ -112,6 +113,30 @@ def test_what_was_written_is_found_again_with_its_step() -> None:
     assert (found.path / "weights").read_text() == "w"
     assert found.path.is_absolute()
     assert left_over() == []
+
+
+def test_positions_come_with_the_checkpoint_of_the_same_job_only(become: Become) -> None:
+    """M122: those of another job name nothing here; the model goes on, and it is said."""
+    become(1)
+    with primus.checkpoint(step=7, path="c", savepoint="clicks=step-7-g1,views=step-7-g2"):
+        pass
+    primus.latest_checkpoint("c")
+    own = [loaded_savepoint(stream) for stream in ("clicks", "views", "other")]
+    with primus.checkpoint(step=8, path="c", savepoint="step-8-g1"):
+        pass
+    primus.latest_checkpoint("c")
+    only = loaded_savepoint("clicks")
+    primus.latest_checkpoint("nothing-here")
+    none = loaded_savepoint("clicks")
+    become(1, uid="06f2", job="other")
+
+    with pytest.warns(UserWarning, match=r"job 06f1.*restore: JOB/step-8-g1"):
+        found = primus.latest_checkpoint("c")
+
+    assert (own, only, none) == (["step-7-g1", "step-7-g2", ""], "step-8-g1", "")
+    assert found is not None
+    assert found.step == 8
+    assert loaded_savepoint("clicks") == ""
 
 
 def test_the_newest_is_the_last_one_written_and_so_many_stay() -> None:
