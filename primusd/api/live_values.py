@@ -38,14 +38,24 @@ class _Waits(Struct, frozen=True):
     passed_ms: int = 0
     waited_ms: int = 0
     blocked_ms: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    before: FeedReport | None = None
+    """The newest one, whose sums are those of its reader's whole life."""
 
     def plus(self, feed: FeedReport, now_ms: int) -> "_Waits":
         """Return the sums with a report that came now."""
-        passed_ms = self.passed_ms + max(0, now_ms - self.boot_ms)
-        waited_ms, blocked_ms = self.waited_ms + feed.waited_ms, self.blocked_ms + feed.blocked_ms
-        if passed_ms <= WAITS_OVER_MS:
-            return _Waits(now_ms, passed_ms, waited_ms, blocked_ms)
-        return _Waits(now_ms, passed_ms // 2, waited_ms // 2, blocked_ms // 2)
+        before = self.before or feed
+        parts = 2 if self.passed_ms + max(0, now_ms - self.boot_ms) > WAITS_OVER_MS else 1
+        return _Waits(
+            now_ms,
+            (self.passed_ms + max(0, now_ms - self.boot_ms)) // parts,
+            (self.waited_ms + feed.waited_ms) // parts,
+            (self.blocked_ms + feed.blocked_ms) // parts,
+            (self.rows + max(0, feed.rows - before.rows)) // parts,
+            (self.bytes_read + max(0, feed.bytes_read - before.bytes_read)) // parts,
+            feed,
+        )
 
     def shown(self) -> LiveWait:
         """Return them in percent."""
@@ -53,6 +63,8 @@ class _Waits(Struct, frozen=True):
             self.passed_ms,
             min(100, self.waited_ms * 100 // self.passed_ms),
             min(100, self.blocked_ms * 100 // self.passed_ms),
+            self.rows * 1000 // self.passed_ms,
+            self.bytes_read * 1000 // self.passed_ms,
         )
 
 
@@ -115,7 +127,8 @@ class LiveValues:
         for feed in feeds:
             key = (attempt, feed.stream)
             before = self._waits.get(key)
-            _keep(self._waits, key, _Waits(now_ms) if before is None else before.plus(feed, now_ms))
+            began = _Waits(now_ms, before=feed)
+            _keep(self._waits, key, began if before is None else before.plus(feed, now_ms))
 
     def node_reported(self, node: str, report: NodeReport, *, cpu_milli: int) -> None:
         """Take in what a node's report says of its host.

@@ -7,6 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from primusd.api.context import Context
+from primusd.api.feed_metrics import stream_metrics
 from primusd.job.phases import JobPhase, NodePhase
 from primusd.views.counting import count_role
 
@@ -38,6 +39,7 @@ class _State(Collector):
         )
         yield from self._jobs()
         yield from self._nodes()
+        yield from self._streams()
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = self._context.engine.world.jobs.values()
@@ -58,6 +60,17 @@ class _State(Collector):
                     labels = (job.spec.namespace, job.spec.name, name, state)
                     replicas.add_metric(labels, getattr(counts, state))  # closed list above
         yield replicas
+
+    def _streams(self) -> Iterator[Metric]:
+        engine = self._context.engine
+        live = [job for job in engine.world.jobs.values() if not job.is_final and job.streams]
+        found = (
+            (job, stream)
+            for job in live[:RECENT_JOBS_MAX]
+            for name in job.streams
+            if (stream := engine.world.streams.get(f"{job.uid}/{name}")) is not None
+        )
+        yield from stream_metrics(found, self._context.live(), at_ms=engine.at_ms())
 
     def _nodes(self) -> Iterator[Metric]:
         phases = dict.fromkeys((one.value for one in NodePhase), 0)

@@ -10,7 +10,14 @@ from primusd.ctl.client import Json, job_path
 from primusd.ctl.describing import stream_row
 from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.failures import FAILED, OK, USAGE, CtlError, not_yet
-from primusd.ctl.output import Printer, grouped, short_duration
+from primusd.ctl.feed_figures import (
+    READER_HEADER,
+    SOURCE_HEADER,
+    reader_row,
+    source_row,
+    told_lines,
+)
+from primusd.ctl.output import Printer, grouped
 from primusd.ctl.reading import pages
 
 ACTIONS = (
@@ -149,10 +156,11 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     missing = units.get("missing")
     for reason in missing if isinstance(missing, list) else ():
         printer.line(f"  passed over: {reason}")
-    repeated = count(stream, "repeatedMax")
-    if repeated:
-        unit = text(mapping(stream, "positions"), "unit")
-        printer.line(f"  at most {grouped(repeated)} {unit} came twice")
+    for line in told_lines(stream):
+        printer.line(f"  {line}")
+    sources = mappings(stream, "sources")
+    if sources:
+        printer.table(SOURCE_HEADER, [source_row(one) for one in sources])
     if partitions:
         names = ("PARTITION", "POSITION", "END", "LAG", "IN/S", "READ/S")
         printer.table(names, [_partition_row(one) for one in partitions])
@@ -165,8 +173,7 @@ def _print_stream(printer: Printer, stream: Json) -> None:
         if text(reader, "trouble"):
             printer.line(f"  {text(reader, 'replica')} waits: {text(reader, 'trouble')}")
     if readers:
-        header = ("READER", "LEASES", "ROWS/S", "LAST ACK")
-        printer.table(header, [_reader_row(one) for one in readers])
+        printer.table(READER_HEADER, [reader_row(one) for one in readers])
 
 
 def _listed_words(stream: Json, units: Json) -> str:
@@ -184,16 +191,6 @@ def _listed_words(stream: Json, units: Json) -> str:
 def _partition_row(partition: Json) -> list[object]:
     keys = ("position", "end", "lag", "producedPerSecond", "readPerSecond")
     return [partition.get("location"), *(grouped(partition.get(key)) for key in keys)]
-
-
-def _reader_row(reader: Json) -> list[object]:
-    ack_ms = count(reader, "oldestAckMs")
-    return [
-        f"{text(reader, 'replica')}/{text(reader, 'attempt')}",
-        reader.get("leases"),
-        grouped(reader.get("perSecond")),
-        f"{short_duration(ack_ms / 1000)} ago" if ack_ms is not None else "",
-    ]
 
 
 def _tasks(call: Call, path: str, stream: str, phase: str) -> None:

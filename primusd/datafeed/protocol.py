@@ -100,6 +100,10 @@ class FeedReport(Struct, frozen=True, array_like=True):
     """The reader waited for the trainer."""
     trouble: str = ""
     """Why reading does not go on now, though it is tried again; "" it does."""
+    rows: int = 0
+    """The trainer took so many in all."""
+    bytes_read: int = 0
+    """What all rows that were read took of memory."""
 
 
 class Lease(Struct, frozen=True, array_like=True):

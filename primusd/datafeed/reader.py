@@ -383,6 +383,7 @@ class StreamReader:
                 # It was cut short since; read again up to there.
                 return False
             self.turns.add(holding.lease, block)
+            self.state.bytes_read += block.byte_count
             self.state.was_read(holding.lease.token, block.hi)
             self._changed.notify_all()
             return not holding.is_read

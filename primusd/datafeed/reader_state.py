@@ -61,6 +61,8 @@ class ReaderState:
         leases_min: Leases to have at hand, whatever the rate.
         tracks: Sources, or lanes, from which the daemon has more.
         lanes: That this reader serves; 0 the order is not strict.
+        rows_taken: By the trainer, in all.
+        bytes_read: That rows took of memory, in all.
     """
 
     def __init__(self, stream: str, *, memory_bytes: int, keeps_read: bool = False) -> None:
@@ -77,6 +79,8 @@ class ReaderState:
         self.leases_min = LEASES_MIN
         self.tracks: tuple[int, ...] = ()
         self.lanes = 0
+        self.rows_taken = 0
+        self.bytes_read = 0
         self.flights = InFlight()
         self.pledges = Pledges()
         self._holdings: dict[int, Holding] = {}
@@ -274,6 +278,7 @@ class ReaderState:
         before = self.flights.taken
         for moved in self.flights.take(count):
             self._rate.rows += moved.row_count
+            self.rows_taken += moved.row_count
             holding = self._holdings.get(moved.token)
             if holding is None:
                 continue
@@ -420,6 +425,8 @@ class ReaderState:
             waited_ms=int(self._waited_s * 1000),
             blocked_ms=int(self._blocked_s * 1000),
             trouble=self.trouble[:TROUBLE_CHARS_MAX],
+            rows=self.rows_taken,
+            bytes_read=self.bytes_read,
         )
         self._waited_s = self._blocked_s = 0.0
         return found

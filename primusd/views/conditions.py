@@ -5,15 +5,13 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET, Struct
 
 from primusd.core import World
-from primusd.datafeed.grants import does_wait
 from primusd.datafeed.ledger import LIVE_PHASES
-from primusd.datafeed.model import Stream
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
-from primusd.job.spec import is_endless
 from primusd.views.counting import Counts
 from primusd.views.documents import Condition
+from primusd.views.feed_findings import has_caught_up, starved_words
 from primusd.views.live import Live, LiveWait
 from primusd.views.times import known_time, said_duration
 
@@ -147,14 +145,9 @@ def _starved(job: Job, world: World, live: Live) -> Held | None:
         words = f"{name}: trainers wait for data {percent} % of the time"
         if state.waiting_for:
             said.append(f"{words}: {state.waiting_for[0]}")
-        elif state.phase == "Serving" and not _has_caught_up(state):
-            said.append(words)
+        elif state.phase == "Serving" and not has_caught_up(state):
+            said.append(", ".join(filter(None, (words, starved_words(state, live)))))
     return Held("TrainersWait", "; ".join(said)) if said else None
-
-
-def _has_caught_up(stream: Stream) -> bool:
-    """Return whether a stream without an end has nothing more for now."""
-    return is_endless(stream.spec) and not stream.lease_count and not does_wait(stream)
 
 
 def _behind(live: Live) -> Held | None:

@@ -39,6 +39,46 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     """Rows of all epochs that the sample left out; absent without one."""
 
 
+class SourceStatus(_Document, frozen=True, kw_only=True):
+    """A source of a stream, in this epoch."""
+
+    source: int
+    """From 0, as the job file lists them."""
+    name: str
+    """Its files, or its topics."""
+    units: int
+    """Files and partitions listed."""
+    bytes: Number = UNSET
+    """Of its files."""
+    done: int
+    """Positions done or left out."""
+    total: Number = UNSET
+    """Absent while not every unit has been opened."""
+    per_second: Number = UNSET
+    """Of those who read it now."""
+    eta_ms: Number = UNSET
+    lag: Number = UNSET
+    """Of its partitions; absent without any."""
+
+
+class LeftOut(_Document, frozen=True, kw_only=True):
+    """What is left out for one reason."""
+
+    ranges: int
+    positions: int
+
+
+class FeedNote(_Document, frozen=True, kw_only=True):
+    """Something that keeps a stream from being read as fast as it could."""
+
+    reason: str
+    """`SlowReader` or `Skew`."""
+    subject: str
+    """A replica, a source, a file or a partition."""
+    message: str
+    numbers: Mapping[str, int]
+
+
 class ReaderStatus(_Document, frozen=True, kw_only=True):
     """An attempt that reads."""
 
@@ -52,6 +92,14 @@ class ReaderStatus(_Document, frozen=True, kw_only=True):
     blocked_percent: Number = UNSET
     trouble: Text = UNSET
     """Why it reads nothing now, though it tries again: what the storage says."""
+    rows: Number = UNSET
+    """That its trainer took, in all."""
+    bytes_per_second: Number = UNSET
+    """That rows take of memory, over the last half minute."""
+    buffered_bytes: Number = UNSET
+    """Read ahead."""
+    left_ms: Number = UNSET
+    """Until it is through with what it holds, at its speed."""
 
 
 class DeadTask(_Document, frozen=True, kw_only=True):
@@ -182,6 +230,20 @@ class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream
     """Of all partitions together; absent without any."""
     partitions: tuple[PartitionStatus, ...] | UnsetType = UNSET
     """The first 1,000; absent without any."""
+    bytes_per_second: Number = UNSET
+    """That rows take of memory, over all readers."""
+    buffered_bytes: Number = UNSET
+    """Read ahead, over all readers."""
+    waits: Text = UNSET
+    """Who waits for whom, trainers for data or data for trainers: a sentence."""
+    notes: tuple[FeedNote, ...] | UnsetType = UNSET
+    """Slow readers and skew; absent without any."""
+    sources: tuple[SourceStatus, ...] | UnsetType = UNSET
+    """Where there are several; absent with more than 20,000 files."""
+    left_out: Mapping[str, LeftOut] | UnsetType = UNSET
+    """By reason, as `fault` of a dead task; absent when nothing is."""
+    sampled_out: Number = UNSET
+    """Rows that `sample` or `transform` left out; they count as done."""
 
 
 class StreamList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamList"):

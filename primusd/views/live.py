@@ -43,6 +43,10 @@ class LiveWait(Struct, frozen=True):
     """The trainer for data."""
     blocked_percent: int
     """The reader for the trainer."""
+    rows_per_s: int = 0
+    """Taken, waits and all."""
+    bytes_per_s: int = 0
+    """Read, as rows take them of memory."""
 
 
 class LivePartition(Struct, frozen=True):

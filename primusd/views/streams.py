@@ -7,13 +7,14 @@ from msgspec import UNSET, UnsetType
 from primusd.core import World
 from primusd.datafeed.accounts import Positions, positions, tasks
 from primusd.datafeed.carrying import carried_units, whole_epochs
-from primusd.datafeed.model import Savepoint, Stream
-from primusd.datafeed.places import partition_places
+from primusd.datafeed.model import OPEN_END, ReaderState, Savepoint, Stream
+from primusd.datafeed.places import PartitionPlace, partition_places
 from primusd.datafeed.protocol import FeedReport
 from primusd.datafeed.ranges import measure
 from primusd.job.ids import AttemptId
 from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
 from primusd.views import feed_documents as documents
+from primusd.views import feed_findings, feed_sources
 from primusd.views.documents import StreamStatus
 from primusd.views.live import NOTHING_LIVE, Live, LivePartition
 from primusd.views.tasks import dead_document
@@ -34,6 +35,13 @@ def stream_document(
         return None
     places = positions(stream)
     per_second, eta_ms = _speed(stream, places)
+    figures = feed_findings.figures_of(stream, live)
+    partitions = tuple(partition_places(stream)) if follows_topics(stream.spec) else ()
+    sources = feed_sources.source_statuses(stream, partitions)
+    notes = (
+        *feed_findings.slow_readers(stream, live),
+        *feed_findings.skew(stream, partitions, sources or ()),
+    )
     return documents.Stream(
         job=job.spec.name,
         job_uid=job.uid,
@@ -46,12 +54,7 @@ def stream_document(
         epoch=places.epoch,
         epochs=stream.spec.epochs,
         finite=not is_endless(stream.spec),
-        units=documents.UnitsStatus(
-            listed=len(stream.units),
-            complete=stream.is_listed,
-            waiting_for=stream.waiting_for,
-            missing=stream.missing[-MISSING_SHOWN:],
-        ),
+        units=_units(stream),
         positions=documents.PositionsStatus(
             unit=places.unit,
             total=_known(places.total),
@@ -63,7 +66,7 @@ def stream_document(
             expected=_known(places.expected),
             left_out=UNSET if stream.spec.sample is None else stream.left_out,
         ),
-        readers=_readers(stream, live, at_ms=at_ms),
+        readers=reader_statuses(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
             dead_document(one) for one in islice(tasks(stream, "dead"), DEAD_SHOWN_MAX)
         ),
@@ -74,7 +77,14 @@ def stream_document(
         per_second=per_second,
         eta_ms=eta_ms,
         lag=_lag(stream),
-        partitions=_partitions(stream, live),
+        partitions=_partitions(stream, partitions, live),
+        bytes_per_second=figures.bytes_per_s or UNSET,
+        buffered_bytes=figures.buffered_bytes or UNSET,
+        waits=feed_findings.waits_words(stream, figures) or UNSET,
+        notes=notes or UNSET,
+        sources=sources,
+        left_out=feed_sources.left_out(stream),
+        sampled_out=stream.left_out or UNSET,
     )
 
 
@@ -103,6 +113,15 @@ def stream_status(stream: Stream) -> StreamStatus:
     )
 
 
+def _units(stream: Stream) -> documents.UnitsStatus:
+    return documents.UnitsStatus(
+        listed=len(stream.units),
+        complete=stream.is_listed,
+        waiting_for=stream.waiting_for,
+        missing=stream.missing[-MISSING_SHOWN:],
+    )
+
+
 def _lag(stream: Stream) -> int | UnsetType:
     if not follows_topics(stream.spec):
         return UNSET
@@ -113,12 +132,14 @@ def _lag(stream: Stream) -> int | UnsetType:
     return max(0, stream.known - passed) if stream.epochs else 0
 
 
-def _partitions(stream: Stream, live: Live) -> tuple[documents.PartitionStatus, ...] | UnsetType:
+def _partitions(
+    stream: Stream, places: tuple[PartitionPlace, ...], live: Live
+) -> tuple[documents.PartitionStatus, ...] | UnsetType:
     if not follows_topics(stream.spec):
         return UNSET
     machine = f"{stream.job}/{stream.name}"
     found = []
-    for place in islice(partition_places(stream), PARTITIONS_SHOWN_MAX):
+    for place in places[:PARTITIONS_SHOWN_MAX]:
         rate = live.partitions.get((machine, place.unit), LivePartition())
         found.append(
             documents.PartitionStatus(
@@ -159,7 +180,10 @@ def _report(stream: Stream, attempt: AttemptId, live: Live) -> FeedReport | None
     return next((one for one in reports if one.stream == stream.name), None)
 
 
-def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.ReaderStatus, ...]:
+def reader_statuses(
+    stream: Stream, live: Live, *, at_ms: int
+) -> tuple[documents.ReaderStatus, ...]:
+    """Return all that read a stream."""
     found = []
     for attempt, reader in sorted(stream.readers.items()):
         report = _report(stream, attempt, live)
@@ -174,9 +198,19 @@ def _readers(stream: Stream, live: Live, *, at_ms: int) -> tuple[documents.Reade
                 waited_percent=wait.waited_percent if wait is not None else UNSET,
                 blocked_percent=wait.blocked_percent if wait is not None else UNSET,
                 trouble=(report.trouble or UNSET) if report is not None else UNSET,
+                rows=report.rows if report is not None else UNSET,
+                bytes_per_second=wait.bytes_per_s if wait is not None else UNSET,
+                buffered_bytes=report.buffered_bytes if report is not None else UNSET,
+                left_ms=_left_ms(reader),
             )
         )
     return tuple(found)
+
+
+def _left_ms(reader: ReaderState) -> int | UnsetType:
+    """Return how long a reader needs for what it holds, as far as that is known."""
+    left = sum(one.hi - one.position for one in reader.leases if one.hi != OPEN_END)
+    return left * 1000 // reader.per_s if reader.per_s and reader.leases else UNSET
 
 
 def _savepoint(savepoint: Savepoint) -> documents.SavepointStatus:

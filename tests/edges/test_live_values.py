@@ -39,3 +39,15 @@ def test_what_was_long_ago_counts_less_and_less() -> None:
 
 def test_a_first_report_says_nothing_yet() -> None:
     assert told() == {}
+
+
+def test_rows_and_bytes_a_second_are_told_from_what_readers_add_up() -> None:
+    clock = ManualClock()
+    live = LiveValues(clock)
+    for rows, bytes_read in ((100, 10_000), (300, 30_000), (50, 400)):
+        feed = FeedReport("clicks", (), 0, rows=rows, bytes_read=bytes_read)
+        live.reported(WORKER, replace(REPORT, feeds=(feed,)))
+        clock.advance(1_000)
+
+    # The last one is of a reader that began anew, so it adds nothing.
+    assert live.live().waits[WORKER, "clicks"] == LiveWait(2_000, 0, 0, 100, 10_000)

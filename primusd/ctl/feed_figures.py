@@ -1,0 +1,92 @@
+"""How a stream's figures look: who waits for whom, what is slow or uneven, what is left out."""
+
+from primusd.ctl.client import Json
+from primusd.ctl.documents import count, mapping, mappings, text
+from primusd.ctl.output import grouped, short_duration
+
+SOURCE_HEADER = ("SOURCE", "FILES", "DONE", "OF", "PER SECOND", "LEFT", "LAG")
+READER_HEADER = (
+    "READER",
+    "LEASES",
+    "ROWS",
+    "ROWS/S",
+    "BYTES/S",
+    "AHEAD",
+    "WAITS",
+    "BLOCKED",
+    "LEFT",
+    "LAST ACK",
+)
+
+
+def told_lines(stream: Json) -> list[str]:
+    """Return in sentences what is to be told of a stream."""
+    unit = text(mapping(stream, "positions"), "unit")
+    lines = [text(stream, "waits")]
+    lines += [text(one, "message") for one in mappings(stream, "notes")]
+    if repeated := count(stream, "repeatedMax"):
+        lines.append(f"at most {grouped(repeated)} {unit} came twice")
+    if sampled := count(stream, "sampledOut"):
+        lines.append(f"{grouped(sampled)} rows were left out by its sample or transform")
+    lines.append(_left_out(stream, unit))
+    if ahead := count(stream, "bufferedBytes"):
+        lines.append(f"{_bytes(ahead)} are read ahead")
+    return [line for line in lines if line]
+
+
+def _left_out(stream: Json, unit: str) -> str:
+    reasons = mapping(stream, "leftOut")
+    parts = [
+        f"{grouped(count(one, 'positions'))} in {grouped(count(one, 'ranges'))} "
+        f"{'range' if count(one, 'ranges') == 1 else 'ranges'} ({reason})"
+        for reason in reasons
+        if (one := mapping(reasons, reason))
+    ]
+    hint = "data NAME dead lists them"
+    return f"left out, in {unit}: {', '.join(parts)}; {hint}" if parts else ""
+
+
+def source_row(source: Json) -> list[object]:
+    """Return the cells of a source."""
+    eta_ms = count(source, "etaMs")
+    return [
+        text(source, "name"),
+        *(grouped(source.get(key)) for key in ("units", "done", "total", "perSecond")),
+        _left(eta_ms),
+        grouped(source.get("lag")),
+    ]
+
+
+def reader_row(reader: Json) -> list[object]:
+    """Return the cells of a reader."""
+    ack_ms = count(reader, "oldestAckMs")
+    return [
+        f"{text(reader, 'replica')}/{text(reader, 'attempt')}",
+        reader.get("leases"),
+        grouped(reader.get("rows")),
+        grouped(reader.get("perSecond")),
+        _bytes(count(reader, "bytesPerSecond")),
+        _bytes(count(reader, "bufferedBytes")),
+        _percent(count(reader, "waitedPercent")),
+        _percent(count(reader, "blockedPercent")),
+        _left(count(reader, "leftMs")),
+        f"{short_duration(ack_ms / 1000)} ago" if ack_ms is not None else "",
+    ]
+
+
+def _left(left_ms: int | None) -> str:
+    return "" if left_ms is None else short_duration(left_ms / 1000)
+
+
+def _percent(found: int | None) -> str:
+    return "" if found is None else f"{found} %"
+
+
+def _bytes(byte_count: int | None) -> str:
+    """Return a size in the largest unit that leaves a digit or two."""
+    if byte_count is None:
+        return ""
+    size, units = float(byte_count), ["B", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" or size >= 10 else f"{size:.1f} {units[0]}"
