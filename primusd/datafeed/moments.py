@@ -8,6 +8,8 @@ from primusd.job.events import TimePassed
 from primusd.job.machine import At
 
 MOMENTS_MAX = 200
+BY_ITSELF = "SavepointMade"
+"""By the clock or by marks; only the newest is told."""
 
 
 def with_moments(
@@ -18,7 +20,11 @@ def with_moments(
     if not told:
         return after
     made = [StreamMoment(at.at_ms, at.revision, why, at.by, text) for why, text in told]
-    return replace(after, moments=(*after.moments, *made)[-MOMENTS_MAX:])
+    kept = after.moments
+    if any(why == BY_ITSELF for why, _ in told):
+        # One a minute would push out all else.
+        kept = tuple(one for one in kept if one.reason != BY_ITSELF)
+    return replace(after, moments=(*kept, *made)[-MOMENTS_MAX:])
 
 
 def _of_event(before: Stream, event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
@@ -60,7 +66,10 @@ def _of_change(before: Stream, after: Stream) -> list[tuple[str, str]]:
     if after.savepoints is not before.savepoints:
         known = {one.name for one in before.savepoints}
         found = [
-            ("SavepointSealed", f"savepoint {one.name} at {one.done} taken")
+            (
+                BY_ITSELF if one.origin in ("mark", "timer") else "SavepointSealed",
+                f"savepoint {one.name} at {one.done} taken",
+            )
             for one in after.savepoints
             if one.name not in known
         ]

@@ -64,13 +64,14 @@ def moments(
 def with_moments(before: Job | None, after: Job, event: ev.JobEvent, at: At) -> Job:
     """Return the job with the record told in its timeline: the newest 200 are kept.
 
-    Of the checkpoints of an attempt only the newest is: one a second would push out all else.
+    Of the checkpoints of an attempt, and of the savepoints of a stream, only the newest is: one a
+    second would push out all else.
     """
     found = moments(before, after, event, at)
     if not found:
         return after
     kept = after.timeline
-    if isinstance(event, ev.CheckpointNoted):
+    if isinstance(event, ev.CheckpointNoted | ev.SavepointSealed):
         kept = tuple(
             one for one in kept if one.reason != found[0].reason or one.subject != found[0].subject
         )

@@ -260,6 +260,7 @@ def test_savepoints_by_the_clock_come_as_often_as_was_said_and_the_newest_stay()
     done = [(one.origin, one.done) for one in driver.now.savepoints]
 
     assert done == [("timer", 20), ("timer", 30), ("timer", 40)]
+    assert [one.reason for one in driver.now.moments] == ["SavepointMade"]
     assert driver.replay() == driver.now
 
 
