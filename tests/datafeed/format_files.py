@@ -14,6 +14,7 @@ import pyarrow as pa
 import zstandard
 
 from primusd.datafeed.formats.base import RowBlock, UnitFile
+from primusd.datafeed.formats.encoding import plain_rows
 from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
@@ -36,7 +37,7 @@ def values_of(blocks: Sequence[RowBlock]) -> list[Any]:
     """Return the rows of blocks: values of one column, or dicts."""
     rows: list[dict[str, Any]] = []
     for block in blocks:
-        rows += block.batch.to_pylist()
+        rows += plain_rows(block.batch)
     return [next(iter(row.values())) if len(row) == 1 else row for row in rows]
 
 

@@ -436,3 +436,15 @@ def test_xz_streams_one_after_the_other_with_zeros_between_are_one_file(tmp_path
     unit = opened(path, "text", compression="xz")
 
     assert values_of(list(unit.rows(0, unit.end, block_bytes=2))) == [b"one", b"two"]
+
+
+def test_bad_data_before_a_bad_length_is_not_passed_on(tmp_path: Path) -> None:
+    size = len(tfrecord(RECORDS[:1]))
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(flipped(flipped(tfrecord(RECORDS), 3 * size + 15), 4 * size))
+    unit = opened(path, "tfrecord")
+
+    rows, fault = read_to_fault(unit)
+
+    assert rows == RECORDS[:3]
+    assert (fault.lo, fault.hi) == (3 * size, 4 * size)

@@ -97,10 +97,13 @@ class ClassUnit:
 
     def _batch(self, answer: Batch, body: bytearray, at: int) -> pa.RecordBatch:
         try:
-            return pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
+            batch = pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
+            # It is the user's: what does not hold together would bring this process down.
+            batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             last = at + answer.record_count
             raise self._error(f"gave no batch: {error}", lo=at, hi=last) from error
+        return batch
 
     def _ended(self, answer: Answer) -> None:
         match answer:

@@ -269,25 +269,25 @@ class TFRecords:
 
     def _checked(self, data: bytes, cut: Cut) -> Cut:
         """Return the records up to the first whose CRC is wrong."""
-        headers = cut.begins - HEADER
-        if self._verify == "header" and cut.fault == "" and not len(headers):
-            return cut
-        good = _good_headers(data, headers)
-        if len(data) - cut.consumed >= HEADER and not cut.fault.startswith(("the CRC", "a record")):
-            # The one that is not whole yet: a damaged length would ask for bytes without end.
-            rest = _good_headers(data, _places([cut.consumed]))
-            if not rest[0] and good.all():
-                return cut.up_to(len(cut.ends), BAD_LENGTH)
+        good = _good_headers(data, cut.begins - HEADER)
         if not good.all():
-            return cut.up_to(int(np.argmin(good)), BAD_LENGTH)
-        if self._verify == "full" and len(headers):
-            wanted = _words(data, cut.stops)
-            right = masked(crc_of_ranges(data, cut.begins, cut.stops)) == wanted
-            if not right.all():
-                bad = int(np.argmin(right))
-                size = int(cut.ends[bad] - headers[bad])
-                return cut.up_to(bad, "the CRC of a record's data is wrong", size)
-        return cut
+            cut = cut.up_to(int(np.argmin(good)), BAD_LENGTH)
+        elif cut.fault != BAD_LENGTH and not self._is_next_good(data, cut.consumed):
+            cut = cut.up_to(len(cut.ends), BAD_LENGTH)
+        return self._checked_data(data, cut) if self._verify == "full" else cut
+
+    def _is_next_good(self, data: bytes, at: int) -> bool:
+        """Return whether the record that is not whole yet has a length to be waited for."""
+        return len(data) - at < HEADER or bool(_good_headers(data, _places([at]))[0])
+
+    def _checked_data(self, data: bytes, cut: Cut) -> Cut:
+        wanted = _words(data, cut.stops)
+        right = masked(crc_of_ranges(data, cut.begins, cut.stops)) == wanted
+        if right.all():
+            return cut
+        bad = int(np.argmin(right))
+        size = int(cut.ends[bad] - cut.begins[bad]) + HEADER
+        return cut.up_to(bad, "the CRC of a record's data is wrong", size)
 
 
 def tfrecord_start(data: bytes, *, room: int) -> int:

@@ -63,7 +63,12 @@ class Opener:
                 line_bytes_max=self.settings.record_bytes_max,
                 shaped=lambda: self._shaped(self._opened(unit, file, told), unit),
             )
-        opened = self._opened(unit, file, told)
+        from primusd.datafeed.formats.shaping import no_name  # noqa: PLC0415 starts threads
+
+        try:
+            opened = self._opened(unit, file, told)
+        except UnicodeDecodeError as error:
+            raise no_name(unit, error) from error
         if opened.end == 0 and self.settings.on_empty == "fail":
             raise ReadError(
                 f"{unit.location} has no row; onEmpty: skip passes over such files",

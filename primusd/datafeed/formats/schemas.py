@@ -67,7 +67,8 @@ class SchemaKeeper:
                 return f"column {field.name} of the files before is missing"
             if field.name not in self._types and not _is_same(kind, field.type):
                 return (
-                    f"column {field.name} is {kind} here and was {field.type} in the files before"
+                    f"column {field.name} is {kind} here and was {field.type} in the files before; "
+                    f"types: {{{field.name}: …}} settles it"
                 )
         if not self._columns:
             new = [name for name in found.names if name not in schema.names]
@@ -97,9 +98,9 @@ class SchemaKeeper:
         return ReadError(f"{text}; onSchema is {self._policy}", kind=kind)
 
 
-def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether two types hold the same values."""
-    return one == other or _plain(one) == _plain(other)
+def _is_same(found: pa.DataType, known: pa.DataType) -> bool:
+    """Return whether two types hold the same values; a column without any has the type null."""
+    return pa.types.is_null(found) or _plain(found) == _plain(known)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -46,6 +46,12 @@ class Shaped:
 
     def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
         """Yield rows, as `UnitFile.rows`."""
+        try:
+            yield from self._shaped(lo, hi, block_bytes)
+        except UnicodeDecodeError as error:
+            raise no_name(self._unit, error) from error
+
+    def _shaped(self, lo: int, hi: int, block_bytes: int) -> Iterator[RowBlock]:
         for block in self._inner.rows(lo, hi, block_bytes=min(block_bytes, self._block_bytes_max)):
             if not block.row_count:
                 yield block
@@ -67,3 +73,8 @@ class Shaped:
                 kind="data",
             )
         yield from pieces_of(self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES), framing)
+
+
+def no_name(unit: Unit, error: UnicodeDecodeError) -> ReadError:
+    """Return the fault of a unit with a name that cannot be read: pyarrow looks at it late."""
+    return ReadError(f"{unit.location} has a column whose name is no UTF-8: {error}", kind="data")
