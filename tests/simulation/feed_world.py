@@ -17,7 +17,7 @@ from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Unit
 from primusd.datafeed.reader_state import ReaderState
 from primusd.datafeed.tracks import is_passed, tracks_of
 from primusd.job.ids import AttemptId
-from tests.datafeed.ledger_driver import Driver, attempt_id, stream_spec
+from tests.datafeed.ledger_driver import START_MS, Driver, attempt_id, stream_spec
 
 TTL_S = 30.0
 BEAT_S = 1.0
@@ -94,7 +94,8 @@ class Executor:
         self.written = 0
         self.is_alive = True
         self.is_frozen_until = 0.0
-        self.takes_every_s = world.random.choice((FASTEST_S, 0.5, 2.0))
+        takes_every_s = world.random.choice((FASTEST_S, 0.5, 2.0))
+        self.takes_every_s = world.paces.get(attempt.index, takes_every_s)
         self.takes_next = world.now
         self.reports_next = world.now
         self.seq = 0
@@ -155,6 +156,7 @@ class Executor:
 
     def _take(self) -> None:
         epoch, unit, lo, rows = self.queue.popleft()
+        self.world.took_at[self.attempt.index] = self.world.now
         file = self.world.files[unit]
         first = bisect_left(file.starts, lo)
         for start in file.starts[first : first + rows]:
@@ -175,8 +177,23 @@ class World:
     """The wire, the daemon, the clock."""
 
     def __init__(
-        self, seed: int, *, worst: bool, is_original: bool = False, has_restores: bool = True
+        self,
+        seed: int,
+        *,
+        worst: bool,
+        is_original: bool = False,
+        has_restores: bool = True,
+        records: int = 0,
     ) -> None:
+        """Make the world of a seed.
+
+        Args:
+            seed: Of all that is drawn.
+            worst: Messages are lost, doubled and late.
+            is_original: Done is what was written to a pipe.
+            has_restores: Positions go back to a savepoint now and then.
+            records: Of one text file, read once, in place of what is drawn; 0 as drawn.
+        """
         self.random = random.Random(seed)
         self.worst = worst
         self.is_original = is_original
@@ -184,9 +201,13 @@ class World:
         self.now = 1_000.0
         self.epochs = self.random.choice((1, 2))
         self.shape = self.random.choice(SHAPES)
+        if records:
+            self.epochs, self.shape = 1, {}
         self.driver = Driver(stream_spec(epochs=self.epochs, **self.shape), checks=False)
         self.is_text = "split" in self.shape or self.random.random() < 0.5
         files = [self._file(number) for number in range(self.random.randint(1, 4))]
+        if records:
+            files = [_lines(0, records, self.random)]
         self.read: Rows = Counter()
         self.executors: dict[int, Executor] = {}
         self.attempts: Counter[int] = Counter()
@@ -199,6 +220,8 @@ class World:
         self.is_down_until = 0.0
         self.losses = 0
         self.restores = 0
+        self.paces: dict[int, float] = {}
+        self.took_at: dict[int, float] = {}
         self.driver.list_all([file.unit for file in files])
         by_name = {file.unit.location: file for file in files}
         units = [entry.unit for entry in self.driver.now.units]
@@ -210,11 +233,7 @@ class World:
         if not self.is_text:
             unit = Unit("file", f"/f{number}", 10 * count, "1", options)
             return File(unit, list(range(count)), count)
-        starts = [0]
-        for _ in range(count):
-            starts.append(starts[-1] + self.random.randint(1, 30))
-        size = starts.pop()
-        return File(Unit("file", f"/f{number}", size, "1", options), starts, size)
+        return _lines(number, count, self.random)
 
     # The wire.
 
@@ -232,7 +251,7 @@ class World:
     # The daemon.
 
     def propose(self, event: ev.StreamEvent) -> None:
-        self.driver.at_ms = max(self.driver.at_ms, int(self.now * 1000))
+        self.driver.at_ms = max(self.driver.at_ms, self._journal_ms())
         self.driver.propose(event)
         self._push_changes()
 
@@ -394,7 +413,7 @@ class World:
         found = [trouble_at, self.now + 1, self.wire[0][0] if self.wire else END_S]
         if self.is_up:
             due_ms = ledger.deadline_ms(self.driver.now)
-            found.append(due_ms / 1000 if due_ms else END_S)
+            found.append(self.now + max(0, due_ms - self._journal_ms()) / 1000 if due_ms else END_S)
             found += [at + TTL_S for at in self.heard_at.values() if at + TTL_S > self.now]
         else:
             found.append(self.is_down_until)
@@ -410,8 +429,11 @@ class World:
         self.driver.stream = self.driver.replay()
         self.heard_at = dict.fromkeys(self.heard_at, self.now)
 
+    def _journal_ms(self) -> int:
+        return START_MS + int(self.now * 1000)
+
     def _timer(self) -> None:
-        at_ms = int(self.now * 1000)
+        at_ms = self._journal_ms()
         if at_ms > self.driver.at_ms:
             revision = self.driver.revision
             self.driver.wait(at_ms - self.driver.at_ms)
@@ -425,3 +447,13 @@ class World:
             for unit, file in enumerate(self.files)
             for start in file.starts
         }
+
+
+def _lines(number: int, count: int, chosen: random.Random) -> File:
+    """Return a text of so many lines."""
+    starts = [0]
+    for _ in range(count):
+        starts.append(starts[-1] + chosen.randint(1, 30))
+    size = starts.pop()
+    options = {"format": "text", "source": str(number % 2)}
+    return File(Unit("file", f"/f{number}", size, "1", options), starts, size)

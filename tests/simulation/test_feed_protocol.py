@@ -3,6 +3,7 @@
 import pytest
 
 from primusd.datafeed import invariants
+from primusd.datafeed.splitting import GRANULE_MS
 from primusd.job.events import StreamFinished
 from tests.simulation.feed_world import IN_FLIGHT_ROWS, WINDOW_ROWS, World
 
@@ -43,6 +44,18 @@ def test_without_trouble_no_row_comes_twice(block: int) -> None:
 
         assert set(world.read.values()) <= {1}, seed
         assert world.driver.now.repeated == 0, seed
+
+
+def test_one_of_four_readers_that_is_four_times_slower_ends_a_granule_after_the_others() -> None:
+    """G7: what it has left is shared by consent, again and again."""
+    world = World(1, worst=False, records=40_000)
+    world.paces = {0: 0.4, 1: 0.1, 2: 0.1, 3: 0.1}
+
+    world.run(readers=4, troubles=0)
+
+    assert world.driver.now.phase == "Done"
+    assert max(world.took_at.values()) - min(world.took_at.values()) <= GRANULE_MS / 1000
+    assert set(world.read.values()) == {1}
 
 
 def test_with_the_rule_of_the_original_rows_are_lost() -> None:
