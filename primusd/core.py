@@ -362,7 +362,7 @@ class _Draft:
                 hint="primusctl describe shows what is known; please report it",
             )
         if isinstance(proposal.event, JobSubmitted):
-            _check_submit(known, proposal.event)
+            check_new_job(known, proposal.event)
             self._check_after(proposal.event)
         elif self._find(proposal.machine) is None:
             raise NotFoundError(
@@ -386,7 +386,13 @@ def _is_engines(proposal: Proposal) -> bool:
     return proposal.by == "engine"
 
 
-def _check_submit(known: Admission, event: JobSubmitted) -> None:
+def check_new_job(known: Admission, event: JobSubmitted) -> None:
+    """Refuse a job whose idempotency key or name is in use.
+
+    Raises:
+        KeyReusedError: The key has made a job already.
+        NameTakenError: A job of its name lives.
+    """
     key = (event.spec.namespace, event.key)
     use = known.keys.get(key) if event.key else None
     if use is not None:

@@ -25,6 +25,7 @@ from primusd.api.problems import Handler
 from primusd.api.restoring import with_restores
 from primusd.api.submitting import check_submit, read_submit
 from primusd.api.watching import is_watch, serve_watch
+from primusd.core import check_new_job
 from primusd.errors import (
     KeyReusedError,
     MalformedError,
@@ -65,13 +66,15 @@ async def create(request: web.Request) -> web.Response:
     digest = spec_digest(parsed)
     known = _known(context, namespace, key, digest)
     if known is not None:
-        return answer(document_of(context, known))
-    check_submit(context, parsed, waits_for_nodes=flag(request, "waitForNodes"))
+        return answer(plan_document(context, parsed) if is_dry_run else document_of(context, known))
+    waits_for_nodes = flag(request, "waitForNodes")
+    check_submit(context, parsed, waits_for_nodes=waits_for_nodes, sends_files_later=is_dry_run)
     after = waited_for(context.engine.world, parsed.spec)
     spec = with_restores(context.engine.world, parsed.spec)
     uid = make_uid(context.clock.wall_ms(), secrets.randbits(32))
     event = JobSubmitted(uid, spec, parsed.origins, caller_of(request), key, digest, after)
     if is_dry_run:
+        check_new_job(context.engine.world.admission, event)
         return answer(plan_document(context, parsed))
     return await _submit(context, event, caller_of(request), namespace)
 

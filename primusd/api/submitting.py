@@ -59,7 +59,9 @@ def _filename(content_type: str) -> str:
     return "job.toml" if content_type in TOML_TYPES else "job.json"
 
 
-def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> None:
+def check_submit(
+    context: Context, parsed: Parsed, *, waits_for_nodes: bool, sends_files_later: bool
+) -> None:
     """Hold a spec against this daemon: its launchers, limits, nodes, and the files sent before.
 
     Raises:
@@ -90,9 +92,10 @@ def check_submit(context: Context, parsed: Parsed, *, waits_for_nodes: bool) -> 
     problems = [
         *_unknown_queue(context, spec),
         *_too_many_replicas(spec, config.limits.replicas_per_job),
-        *_missing_files(spec.files, context.blobs),
         *_unreadable_sources(spec),
     ]
+    if not sends_files_later:
+        problems += _missing_files(spec.files, context.blobs)
     if not waits_for_nodes:
         problems += _never_fits(context, spec)
     if problems:

@@ -32,7 +32,7 @@ def submit_job(
     if not is_dry_run:
         spec = ship(spec, job.folder, call.client, tell)
     sent = JobFile(Parsed(spec, job.parsed.origins), job.folder)
-    query = {"plan": "true"} if is_dry_run else {}
+    query = {"dryRun": "true"} if is_dry_run else {}
     if waits_for_nodes:
         query["waitForNodes"] = "true"
     # The key is made once per call: a repeat after a lost answer finds the job of the first try.

@@ -206,6 +206,45 @@ def test_a_dry_run_checks_all_and_submits_nothing(server: Server) -> None:
     assert not server.world.jobs
 
 
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"queue": "bach"}, "queue"),
+        ({"after": ["nobody"]}, "after[0]"),
+        ({"roles": {"worker": {"command": ["true"], "resources": {"gpu": 1}}}}, "roles"),
+    ],
+)
+def test_c34_a_dry_run_is_refused_what_a_submit_would_be(
+    server: Server, fields: dict[str, object], path: str
+) -> None:
+    server.node()
+
+    errors = [
+        refused(server, "POST", NAMESPACE, query=query, body=job_file(**fields))
+        for query in ({"dryRun": "true"}, {})
+    ]
+
+    assert [(one.status, one.code) for one in errors] == [(422, "InvalidSpec")] * 2
+    assert errors[0].message == errors[1].message
+    assert path in errors[0].message
+
+
+def test_c34_a_dry_run_of_a_name_that_lives_is_refused_and_files_may_come_later(
+    server: Server,
+) -> None:
+    server.submit(name="hello")
+
+    taken = refused(
+        server, "POST", NAMESPACE, query={"dryRun": "true"}, body=job_file(name="hello")
+    )
+    plan = server.client.call(
+        "POST", NAMESPACE, query={"dryRun": "true"}, body=job_file(name="b", files=["train.py"])
+    )
+
+    assert (taken.status, taken.code) == (409, "NameTaken")
+    assert plan["kind"] == "Plan"
+
+
 def test_c09_a_plan_names_the_success_rule_and_the_environment_of_replica_0(
     server: Server,
 ) -> None:
