@@ -15,6 +15,7 @@ from primusd.ctl.failures import USAGE, CtlError
 from primusd.job.spec import JobSpec, ShippedSpec
 
 PART_BYTES = 1 << 20
+FETCH_BYTES = 8 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 
 
@@ -38,6 +39,8 @@ def _ship(
 ) -> ShippedSpec:
     if file.digest:
         return file
+    if file.url:
+        return _ship_from(file, client, tell)
     source = folder / file.path
     try:
         if source.is_dir():
@@ -53,6 +56,29 @@ def _ship(
             hint=f"paths are relative to {folder}",
             exit_code=USAGE,
         ) from error
+
+
+def _ship_from(file: ShippedSpec, client: Client, tell: Callable[[str], None]) -> ShippedSpec:
+    """Fetch a file from its URL, and send it like one of this host."""
+    # Only now: storages load what is of no use to any other command.
+    from primusd.datafeed.storage.base import StorageError  # noqa: PLC0415
+    from primusd.datafeed.storage.schemes import storage_of  # noqa: PLC0415
+
+    try:
+        storage = storage_of(file.url)
+        found = storage.find(file.url)
+        handle = storage.open(file.url)
+        byte_count = 0 if found is None else found.byte_count
+        with TemporaryFile() as content:
+            for at in range(0, byte_count, FETCH_BYTES):
+                content.write(handle.read(at, min(FETCH_BYTES, byte_count - at)))
+            if found is not None and not found.is_folder:
+                return _send(replace(file, url=""), content, client, tell)
+    except StorageError as error:
+        hint = error.hint or "one file can be fetched; of a folder make a tar"
+        message = f"files: {file.url}: {error.message}"
+        raise CtlError(message, hint=hint, exit_code=USAGE) from error
+    raise CtlError(f"files: {file.url} is no file", hint="of a folder make a tar", exit_code=USAGE)
 
 
 def pack(folder: Path, out: IO[bytes]) -> None:

@@ -130,6 +130,8 @@ class ShippedSpec(Struct, frozen=True):
     mode: int = 0o644
     unpack: bool = False
     """The blob is a tar of a folder."""
+    url: str = ""
+    """Where the client fetches it from before it sends it; "" a path of its own."""
 
 
 class RoleSpec(Struct, frozen=True):

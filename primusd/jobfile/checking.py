@@ -264,14 +264,17 @@ def _shipped(findings: Findings, path: Path, value: object) -> ShippedSpec | Non
         # The path of the problem is that of the text, not of a field in it.
         findings.redirects[*path, "path"] = path
     written = section.text("path")
-    if not written or is_url(written):
+    if not written:
         return None
-    name = written.rstrip("/").removeprefix("./")
+    # Of a URL the last part is the name, without what a web server is asked beside it.
+    url = written if is_url(written) else ""
+    name = written.partition("?")[0].rpartition("/")[2] if url else written.rstrip("/")
+    name = name.removeprefix("./")
     if not name or name.startswith(("/", "~")) or ".." in name.split("/"):
         findings.add(
             section.at("path"),
             found=show_value(written),
-            allowed="a path below the job file's folder, without ..",
+            allowed="a path below the job file's folder, without .., or the URL of a file",
             hint="for a folder of this host use workdir",
         )
         return None
@@ -284,6 +287,7 @@ def _shipped(findings: Findings, path: Path, value: object) -> ShippedSpec | Non
         section.count("bytes", 0),
         _mode(section),
         section.flag("unpack", default=written.endswith("/")),
+        url,
     )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from primusd.jobfile.document import Path, show_value
-from primusd.jobfile.file_sources import is_url
 from primusd.jobfile.section import Findings, is_list, is_mapping
 
 
@@ -29,10 +28,6 @@ def _one_of(*names: str) -> Callable[[object], bool]:
     return lambda value: value in names
 
 
-def _is_remote(value: object) -> bool:
-    return isinstance(value, str) and is_url(value)
-
-
 TABLE: tuple[NotYet, ...] = (
     NotYet(
         "data.*.tail",
@@ -40,8 +35,6 @@ TABLE: tuple[NotYet, ...] = (
         "in this build trainers that share a stream do not end at the same step",
         _one_of("drop", "pad"),
     ),
-    NotYet("files.*", "a URL", "this build ships local files only", _is_remote),
-    NotYet("files.*.path", "a URL", "this build ships local files only", _is_remote),
     NotYet(
         "launcher",
         "kubernetes, yarn",

@@ -77,8 +77,10 @@ def _shipped(file: ShippedSpec) -> object:
         return file.path
     if file == ShippedSpec(file.path, unpack=True):
         return f"{file.path}/"
+    if file == ShippedSpec(file.path, url=file.url):
+        return file.url
     return {
-        "path": file.path,
+        "path": file.url or file.path,
         **({"digest": file.digest} if file.digest else {}),
         "bytes": file.byte_count,
         "mode": f"{file.mode:04o}",

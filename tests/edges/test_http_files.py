@@ -1,16 +1,20 @@
 """Files of a web server, read through fsspec: with ranges and without, and on its bad days."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from primusd.ctl.failures import CtlError
+from primusd.ctl.packing import ship
 from primusd.datafeed.formats.base import open_pinned
 from primusd.datafeed.sources.files import ListingError, NotThereError, list_files
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.spec import Source
+from primusd.jobfile import parse, write_yaml
 
 DATA = bytes(range(256)) * 2_000
 
@@ -128,3 +132,35 @@ def test_a_server_that_is_away_is_waited_for(site: Site) -> None:
         list_files(Source(address))
 
     assert not caught.value.permanent
+
+
+class Blobs:
+    """What the client sends to."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, bytes] = {}
+
+    def exists(self, path: str) -> bool:
+        return path in self.sent
+
+    def send(self, path: str, parts: Callable[[], Iterator[bytes]], byte_count: int) -> None:
+        self.sent[path] = b"".join(parts())
+        assert len(self.sent[path]) == byte_count
+
+
+def test_a_file_that_is_shipped_may_be_a_url_and_is_sent_like_one_of_this_host(
+    site: Site, tmp_path: Path
+) -> None:
+    text = f"name: x\nfiles: ['{url(site)}']\nroles: {{worker: {{command: [cat, a.txt]}}}}\n"
+    spec = parse(text.encode()).spec
+    assert url(site) in write_yaml(spec)
+    blobs = Blobs()
+
+    shipped = ship(spec, tmp_path, blobs, lambda _: None)  # type: ignore[arg-type] # as much of a client as is asked for
+
+    (file,) = shipped.files
+    assert (file.path, file.byte_count, file.url) == ("a.txt", len(DATA), "")
+    assert blobs.sent == {f"/api/v1/blobs/{file.digest}": DATA}
+    missing = parse(text.replace("a.txt'", "b.txt'").encode()).spec
+    with pytest.raises(CtlError, match=r"b\.txt"):
+        ship(missing, tmp_path, blobs, lambda _: None)  # type: ignore[arg-type] # likewise
