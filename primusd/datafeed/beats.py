@@ -22,6 +22,7 @@ from primusd.datafeed.model import (
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.datafeed.ranges import overlap, subtract, total
 from primusd.datafeed.shards import values
+from primusd.datafeed.suspects import suspect
 from primusd.job.ids import AttemptId
 from primusd.job.machine import IGNORE_REASONS, At, Ignore
 
@@ -90,8 +91,8 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
         reader = _give_back(draft, reader, lease, last.get(lease.token) if counts else None)
     _lose(draft, reader, reader.leases)
     for lease in rest:
-        if lease.token == blamed and lease.position == lease.lo and not _is_at_most_once(draft):
-            strike(draft, lease)
+        if lease.token == blamed:
+            _blame(draft, lease)
     draft.drop_reader(event.attempt)
     marking.note_ended(draft, event.attempt)
     end_lanes(draft, event.attempt, has_completed=event.has_completed)
@@ -99,6 +100,15 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     if before is not None and not event.has_completed and _loses_group(stream, before):
         _lose_group(draft, f"{event.attempt.label} ended")
     return draft.result()
+
+
+def _blame(draft: StreamDraft, lease: LeaseState) -> None:
+    """Note on what a reader died of its own fault; what it moved past was not to blame."""
+    delivery = draft.before.spec.delivery
+    if lease.position == lease.lo and delivery != "atMostOnce":
+        strike(draft, lease)
+    elif delivery == "exactlyOnce":
+        suspect(draft, lease)
 
 
 def _loses_group(stream: Stream, reader: ReaderState) -> bool:

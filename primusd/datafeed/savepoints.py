@@ -16,6 +16,7 @@ from primusd.datafeed.events import PositionsCarried, SavepointImported
 from primusd.datafeed.folding import folded_epochs, settled
 from primusd.datafeed.model import CarriedUnit, EpochState, Savepoint, Stream, size_of
 from primusd.datafeed.shards import items, values
+from primusd.datafeed.suspects import keep_suspects
 from primusd.datafeed.tracks import tracks_of
 from primusd.errors import ConflictError, NotFoundError
 from primusd.job.machine import IGNORE_REASONS, At, Ignore
@@ -171,6 +172,8 @@ def restore(stream: Stream, name: str, at: At, *, asker: str = "") -> Stream:
                 hint="primusctl data NAME savepoint list shows those there are",
             )
         after = _at_savepoint(folded, found, at)
+    if stream.spec.delivery == "exactlyOnce":
+        after = keep_suspects(stream, after, at)
     return replace(
         after,
         generation=stream.generation + 1,

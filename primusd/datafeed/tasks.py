@@ -81,7 +81,7 @@ def released(state: UnitState, one: Range, position: int) -> UnitState:
     done = add(state.done, Range(one.lo, position))
     after = replace(state, leased=remove(state.leased, one), done=done)
     if state.strikes or state.tired:
-        strikes = _left_of_strikes(state.strikes, done)
+        strikes = left_of_strikes(state.strikes, done)
         after = replace(after, strikes=strikes, tired=subtract(state.tired, done))
     return _with_waiting(after, Range(position, one.hi))
 
@@ -169,6 +169,19 @@ def struck(state: UnitState, one: Range, reader: str, minimum: int) -> tuple[Uni
     return replace(state, strikes=tuple(sorted((*others, suspect), key=lambda s: s.lo))), suspect
 
 
+def suspected(state: UnitState, one: Range, reader: str) -> UnitState:
+    """Return the state after a reader died within a lease; who died on it before did elsewhere.
+
+    Args:
+        state: Without the lease.
+        one: What the lease had left.
+        reader: Label of the attempt.
+    """
+    others = tuple(strike for strike in state.strikes if not strike.lo <= one.lo < strike.hi)
+    strikes = (*others, Strike(one.lo, one.hi, (reader,)))
+    return replace(state, strikes=tuple(sorted(strikes, key=lambda one: one.lo)))
+
+
 def is_struck_out(suspect: Strike, one: Range) -> bool:
     """Return whether the range that a reader just died on cannot be halved and had its chances."""
     return suspect.hi == one.hi and len(suspect.readers) >= STRIKES_MAX
@@ -209,7 +222,7 @@ def _without_waiting(state: UnitState, one: Range) -> UnitState:
     return replace(state, fresh=one.hi, loose=add(state.loose, between))
 
 
-def _left_of_strikes(strikes: tuple[Strike, ...], done: tuple[Range, ...]) -> tuple[Strike, ...]:
+def left_of_strikes(strikes: tuple[Strike, ...], done: tuple[Range, ...]) -> tuple[Strike, ...]:
     """Return the suspected ranges as far as nobody got past them."""
     found = []
     for strike in strikes:

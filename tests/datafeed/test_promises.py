@@ -277,7 +277,7 @@ def one_of_two_lost(driver: Driver) -> tuple[Reader, Reader]:
     second.beat(marks=(second.mark(1),))
     first.take(5)
     first.beat()
-    second.crash()
+    second.crash(was_own_fault=False)
     return first, second
 
 
@@ -299,7 +299,7 @@ def test_the_next_generation_begins_at_the_savepoint_of_its_checkpoint() -> None
     """M122: what was taken after it comes again, and nothing before it does."""
     driver = exactly_once()
     first, _ = one_of_two_lost(driver)
-    first.crash()
+    first.crash(was_own_fault=False)
     again, also = driver.open(0, 2), driver.open(1, 2)
 
     assert again.ask("restore", "step-1-g1", want=1) == ""
@@ -346,7 +346,7 @@ def test_a_group_that_asks_for_nothing_begins_anew() -> None:
 def test_members_of_a_group_cannot_begin_at_different_savepoints() -> None:
     driver = exactly_once()
     first, _ = one_of_two_lost(driver)
-    first.crash()
+    first.crash(was_own_fault=False)
     again, also = driver.open(0, 2), driver.open(1, 2)
     again.ask("restore", "step-1-g1")
 
@@ -651,3 +651,97 @@ def test_a_dead_letter_that_is_skipped_by_hand_is_off_the_budget() -> None:
     assert found[0] == ("skipped", "known to be broken", "uid:1000 (ann)")
     assert driver.now.bad_count == 1
     assert driver.propose(ev.TaskSkipRequested(0, 0, 0, "again")) == "stale token"
+
+
+# What kills its readers.
+
+
+def die_on(driver: Driver, rows: range, *, size: int, at_once: int = 30) -> list[int]:
+    """Let one generation after the other die on poison; return the positions they died at."""
+    died: list[int] = []
+    for attempt in range(1, 60):
+        reader = driver.open(0, attempt)
+        reader.beat(1, mapped=(UnitMap(0, (size,), size),))
+        while driver.now.phase == "Serving":
+            if not reader.held:
+                reader.beat(1)
+            held = reader.held[min(reader.held)]
+            ahead = range(held.position, min(held.hi, held.position + at_once))
+            if set(ahead) & set(rows):
+                died.append(held.position)
+                reader.crash()
+                break
+            reader.take(at_once)
+            reader.beat()
+        else:
+            return died
+    return died
+
+
+@pytest.mark.parametrize("marked_at", [0, 20])
+def test_C48_what_kills_one_generation_after_the_other_is_struck_out(marked_at: int) -> None:
+    driver = Driver(stream_spec(delivery="exactlyOnce", on_bad="deadLetter", bad_rows=-1))
+    driver.list_all([rows_unit()])
+    if marked_at:
+        first = driver.open(0)
+        first.beat(1, mapped=(UnitMap(0, (100,), 100),))
+        first.take(marked_at)
+        first.beat(marks=(first.mark(1),))
+
+    died = die_on(driver, range(40, 41), size=100)
+
+    assert driver.now.phase == "Done"
+    (dead,) = ledger.tasks(driver.now, "dead")
+    assert (dead.lo, dead.hi, dead.kind) == (40, 41, "struckOut")
+    assert driver.now.strike_count < len(died) <= 24
+    assert driver.now.bad_count == 1
+    assert driver.replay() == driver.now
+
+
+def test_C48_by_default_it_fails_the_stream() -> None:
+    driver = Driver(stream_spec(delivery="exactlyOnce"))
+    driver.list_all([rows_unit()])
+
+    die_on(driver, range(40, 41), size=100)
+
+    assert driver.now.phase == "Failed"
+    assert "rows 40-41" in driver.now.failure
+
+
+def test_deaths_at_one_place_after_another_strike_nothing_out() -> None:
+    driver = Driver(stream_spec(delivery="exactlyOnce", on_bad="deadLetter", bad_rows=-1))
+    driver.list_all([text_unit(100)])
+
+    for attempt, place in enumerate((30, 50, 20, 70, 45, 60, 80), start=1):
+        reader = driver.open(0, attempt)
+        reader.beat(1)
+        taken = 0
+        while taken < place:
+            if not reader.held:
+                reader.beat(1)
+            held = reader.held[min(reader.held)]
+            reader.take(place - taken)
+            taken += reader.held[held.token].position - held.position
+            reader.beat()
+        reader.crash()
+
+    assert driver.now.strike_count <= 1
+    assert tuple(ledger.tasks(driver.now, "dead")) == ()
+
+
+def test_what_a_person_left_out_stays_so_when_a_group_goes_back() -> None:
+    driver = exactly_once()
+    driver.list_all([text_unit(300)])
+    driver.propose(ev.TaskSkipRequested(0, 0, 0, "known to be broken"))
+    (skipped,) = ledger.tasks(driver.now, "dead")
+    first = driver.open(0)
+    first.beat(1)
+    first.crash()
+
+    heir = driver.open(0, 2)
+    heir.beat(1)
+
+    assert driver.now.restored_by == heir.attempt.label
+    assert tuple(ledger.tasks(driver.now, "dead")) == (skipped,)
+    assert driver.now.bad_count == 0
+    assert driver.replay() == driver.now
