@@ -316,7 +316,7 @@ def _partial(job: Job, roles: list[RoleState]) -> Iterator[str]:
         if stream.missing:
             yield missing_words(stream.missing, f" of stream {name}")
         if stream.left_out:
-            yield f"{sampled_words(stream.left_out)} of stream {name}"
+            yield f"{sampled_words(stream.left_out, job.spec, name)} of stream {name}"
         if stream.skipped or is_endless(_spec_of(job, name)):
             continue
         if not stream.is_finished and streams_of(job.spec)[name]:

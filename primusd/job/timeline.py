@@ -194,10 +194,10 @@ def _moves_decided(before: Job, after: Job, event: ev.MovesDecided) -> Told | No
 def _stream_finished(before: Job, after: Job, event: ev.StreamFinished) -> Told:
     unit = unit_words(after.spec, event.stream)
     left_out = left_out_words(event.skipped, unit, event.unsized)
-    skipped = f", {left_out} were left out" if event.skipped else ""
-    skipped += f", {missing_words(event.missing)}" if event.missing else ""
-    skipped += f", {sampled_words(event.left_out)}" if event.left_out else ""
-    message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{skipped}"
+    more = f", {left_out} were left out" if event.skipped else ""
+    more += f", {missing_words(event.missing)}" if event.missing else ""
+    more += f", {sampled_words(event.left_out, after.spec, event.stream)}" if event.left_out else ""
+    message = f"stream {event.stream} is read to its end: {event.consumed} {unit}{more}"
     details = {"consumed": event.consumed, "skipped": event.skipped}
     return told("info", "StreamFinished", event.stream, message, details)
 

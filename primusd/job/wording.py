@@ -52,9 +52,13 @@ def missing_words(count: int, of: str = "") -> str:
     return f"{folders}{of} did not come and {'was' if count == 1 else 'were'} passed over"
 
 
-def sampled_words(count: int) -> str:
-    """Return how many rows a sample left out."""
-    return f"{count} {'row is' if count == 1 else 'rows are'} not in the sample"
+def sampled_words(count: int, spec: JobSpec, stream: str) -> str:
+    """Return how many rows the sample of a stream, or its transform, left out."""
+    of = spec.data.get(stream.partition("@")[0])
+    if of is None or of.transform is None or not of.transform.may_drop:
+        return f"{count} {'row is' if count == 1 else 'rows are'} not in the sample"
+    by = "transform" if of.sample is None else "sample and transform"
+    return f"{count} {'row was' if count == 1 else 'rows were'} left out by the {by}"
 
 
 def left_out_words(count: int, unit: str, unsized: int) -> str:
