@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-MEMORY_BYTES = 64 << 20
+MEMORY_BYTES = 128 << 20
 """What a reader of a stream may take, where its job file says nothing."""
 
 
