@@ -232,6 +232,7 @@ class World:
 @given(SEEDS)
 @settings(max_examples=120)
 def test_nothing_is_lost_and_each_row_is_counted_once_whatever_readers_do(seed: int) -> None:
+    """A25, A27: counters are exact after each step, and no row has two holders at once."""
     world = World(seed)
     for _ in range(STEPS):
         world.step()
