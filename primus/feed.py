@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -344,6 +345,7 @@ def _source(
     epochs: int,
 ) -> FrameSource:
     paths = _paths(name)
+    _check_numpy()
     if paths is not None:
         from primus.local import LocalSource  # noqa: PLC0415 loads pyarrow
 
@@ -351,6 +353,16 @@ def _source(
     from primus.remote import RemoteSource  # noqa: PLC0415 loads numpy
 
     return RemoteSource(os.environ["PRIMUS_SOCKET"], "" if name is None else str(name), wanted)
+
+
+def _check_numpy() -> None:
+    try:
+        import numpy  # noqa: F401, ICN001, PLC0415 loaded when it is needed
+    except ModuleNotFoundError as missing:
+        raise FeedError(
+            f"rows come as numpy arrays, and {sys.executable} has no {missing.name}: install it "
+            "there, or start the trainer with a Python that has it (PRIMUS_PYTHON names one)"
+        ) from None
 
 
 def _paths(

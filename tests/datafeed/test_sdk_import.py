@@ -49,6 +49,23 @@ def test_what_reads_rows_and_what_writes_checkpoints_is_loaded_when_it_is_named(
         _ = primus.datasets  # type: ignore[attr-defined]  # that is the point
 
 
+def test_a_python_without_numpy_is_told_so_in_one_sentence() -> None:
+    script = (
+        "import sys; sys.path.append(sys.argv[1]); import primus\n"
+        "try: primus.dataset('./rows.txt')\n"
+        "except primus.FeedError as error: print(error)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script, str(Path.cwd())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert f"numpy arrays, and {sys.executable} has no numpy: install it there" in done.stdout
+
+
 @pytest.mark.parametrize(
     "module", [checkpoints, feed, trainer], ids=["checkpoints", "feed", "trainer"]
 )
