@@ -357,7 +357,7 @@ def _source(
 
 def _check_numpy() -> None:
     try:
-        import numpy  # noqa: F401, ICN001, PLC0415 loaded when it is needed
+        import numpy  # noqa: F401, PLC0415 loaded when it is needed
     except ModuleNotFoundError as missing:
         raise FeedError(
             f"rows come as numpy arrays, and {sys.executable} has no {missing.name}: install it "
