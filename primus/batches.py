@@ -40,6 +40,18 @@ class Batch(dict[str, Any]):
     receipt: int
     spans: tuple[Span, ...]
 
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas.DataFrame, copied.
+
+        Masked columns become nullable ones (`Int64`), matrices columns of arrays.
+
+        Raises:
+            FeedError: This Python has no pandas.
+        """
+        from primus._pandas import frame_of  # noqa: PLC0415 few ask for it
+
+        return frame_of(self)
+
 
 class ArrowBatch(Mapping[str, Any]):
     """Rows as Arrow columns by name.
@@ -70,6 +82,17 @@ class ArrowBatch(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.data.schema.names)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas.DataFrame, as pyarrow makes it.
+
+        Raises:
+            FeedError: This Python has no pandas.
+        """
+        from primus._pandas import found_pandas  # noqa: PLC0415 few ask for it
+
+        found_pandas()
+        return self.data.to_pandas()
 
 
 class Frame(NamedTuple):
