@@ -46,7 +46,7 @@ class RemoteSource:
         self._receipt = 0
         self._said_receipt = 0
         self._said_at = 0.0
-        self._credits = 0
+        self._frames = self._said_frames = 0
         self._saying = threading.Lock()
         self._is_waiting = False
         self._failure: PrimusError | None = None
@@ -132,7 +132,7 @@ class RemoteSource:
             self._link.close()
             self._link = self._connect()
         self._positions.go_to(name)
-        self._credits = self._said_receipt = self._receipt = self._handing_to = 0
+        self._frames = self._said_frames = self._said_receipt = self._receipt = self._handing_to = 0
         self._decoder = self._schema = None
         self._open(self._link)
 
@@ -163,7 +163,9 @@ class RemoteSource:
         """Say, before rows are handed out, up to where that may be by the time anybody asks."""
         if receipt > self._handing_to and self._link is not None:
             self._handing_to = receipt + HANDED_AHEAD * self._wanted.batch_rows
-            self._link.say({"op": "handed", "stream": self._stream, "receipt": self._handing_to})
+            told = {"op": "handed", "stream": self._stream, "receipt": self._handing_to}
+            with self._saying:
+                self._link.say(told)
 
     def _next_frame(self, link: Link) -> Frame | None:
         while True:
@@ -177,7 +179,7 @@ class RemoteSource:
                 continue
             frame = self._decode(*found)
             if frame is not None:
-                self._credits += 1
+                self._frames += 1
                 return frame
 
     def _hear(self, message: dict[str, object]) -> bool:
@@ -238,15 +240,17 @@ class RemoteSource:
 
     def _say_news(self, link: Link) -> None:
         messages: list[dict[str, object]] = []
-        if self._receipt > self._said_receipt:
-            messages.append({"op": "commit", "stream": self._stream, "receipt": self._receipt})
-        if self._credits:
-            messages.append({"op": "take", "stream": self._stream, "credits": self._credits})
+        # While they are sent the other thread goes on: what it adds is said the next time.
+        receipt, frames = self._receipt, self._frames
+        if receipt > self._said_receipt:
+            messages.append({"op": "commit", "stream": self._stream, "receipt": receipt})
+        if frames > self._said_frames:
+            room = frames - self._said_frames
+            messages.append({"op": "take", "stream": self._stream, "credits": room})
         if messages:
             link.say(*messages)
-            self._said_receipt = self._receipt
+            self._said_receipt, self._said_frames = receipt, frames
             self._said_at = time.monotonic()
-            self._credits = 0
 
     def close(self) -> None:
         """Say what was used, and hang up."""

@@ -4,9 +4,11 @@ import threading
 
 import pytest
 
+from primus import remote
 from primus.batches import Frame
 from primus.errors import FeedError
-from primus.feed import Feed
+from primus.feed import Feed, Wanted
+from primus.remote import RemoteSource
 
 
 class SlowSource:
@@ -42,3 +44,35 @@ def test_two_threads_that_ask_at_once_are_refused_and_the_first_goes_on() -> Non
     first.join(20)
 
     assert found == [[]]
+
+
+class BusyLink:
+    """A link on which, while the first receipt is sent, another thread says its own."""
+
+    def __init__(self) -> None:
+        self.receipts: list[object] = []
+        self.meanwhile: threading.Thread | None = None
+
+    def say(self, *messages: dict[str, object]) -> None:
+        if self.meanwhile is not None and not self.receipts:
+            self.meanwhile.start()
+            self.meanwhile.join(0.2)
+        self.receipts += [one["receipt"] for one in messages if one["op"] == "commit"]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_receipt_that_comes_while_another_is_sent_is_sent_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the last rows of a stream never count, and whoever waits for its end never ends."""
+    link = BusyLink()
+    monkeypatch.setattr(remote, "Link", lambda _path: link)
+    source = RemoteSource("/nowhere", "rows", Wanted("numpy", 10, (), "error", {}))
+    link.meanwhile = threading.Thread(target=source.commit, args=(20,), daemon=True)
+
+    source.commit(10)
+    link.meanwhile.join(20)
+
+    assert link.receipts == [10, 20]
