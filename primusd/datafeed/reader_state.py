@@ -35,6 +35,7 @@ LEASES_MIN = 2
 LEASES_MAX = 128
 # Small files end faster than a report is answered: ask for what is used in two beats.
 LEASES_AHEAD_S = 2.0
+OWN_WINDOW_S = 10
 TROUBLE_CHARS_MAX = 300
 
 
@@ -234,8 +235,9 @@ class ReaderState:
         )
 
     def _has_room(self) -> bool:
-        window = max(self.window_rows, self.window_rows_min)
-        return not self.window_rows or self.unacknowledged_rows < window
+        # Before the daemon heard of a rate the reader goes by its own.
+        window = self.window_rows or self._rate.rows_per_second * OWN_WINDOW_S
+        return not window or self.unacknowledged_rows < max(window, self.window_rows_min)
 
     @property
     def unacknowledged_rows(self) -> int:

@@ -25,8 +25,11 @@ BATCH_ROWS = 8
 IN_FLIGHT_MAX = 3
 """Batches that a trainer's socket holds."""
 FASTEST_S = 0.1
-WINDOW_ROWS = int(10 * BATCH_ROWS / FASTEST_S)
-"""What the fastest trainer takes in the window of 10 s: the most that may come twice per loss."""
+WINDOW_ROWS = int(1.25 * 10 * BATCH_ROWS / FASTEST_S)
+"""What the fastest trainer takes in the window of 10 s: the most that may come twice per loss.
+
+A reader's estimate of its own rate may be a quarter too high at first.
+"""
 IN_FLIGHT_ROWS = (IN_FLIGHT_MAX + 1) * BATCH_ROWS
 """Beside it, what it had in its buffers when it lost its leases and lived on."""
 END_S = 8_000.0
