@@ -14,6 +14,9 @@ from primus.remote import RemoteSource
 class SlowSource:
     """Has no row until it is told to end."""
 
+    stream = "rows"
+    is_exactly_once = False
+
     def __init__(self) -> None:
         self.is_asked = threading.Event()
         self.may_end = threading.Event()
@@ -25,6 +28,18 @@ class SlowSource:
 
     def commit(self, receipt: int) -> None:
         raise AssertionError("nothing was used")
+
+    def hand(self, receipt: int) -> None:
+        raise AssertionError("nothing was handed out")
+
+    def mark(self, step: int) -> None:
+        raise AssertionError("no step was marked")
+
+    def kept(self, step: int) -> str:
+        raise AssertionError("no step was marked")
+
+    def go_to(self, name: str) -> None:
+        raise AssertionError("nothing was kept")
 
     def close(self) -> None:
         """Nothing is open."""
