@@ -22,7 +22,7 @@ READER_HEADER = (
 def told_lines(stream: Json) -> list[str]:
     """Return in sentences what is to be told of a stream."""
     unit = text(mapping(stream, "positions"), "unit")
-    lines = [text(stream, "waits")]
+    lines = [*_listing_lines(stream), text(stream, "waits")]
     lines += [text(one, "message") for one in mappings(stream, "notes")]
     if repeated := count(stream, "repeatedMax"):
         lines.append(f"at most {grouped(repeated)} {unit} came twice")
@@ -32,6 +32,17 @@ def told_lines(stream: Json) -> list[str]:
     if ahead := count(stream, "bufferedBytes"):
         lines.append(f"{_bytes(ahead)} are read ahead")
     return [line for line in lines if line]
+
+
+def _listing_lines(stream: Json) -> list[str]:
+    """Return why a stream failed, what it waits for, and what it passed over."""
+    units = mapping(stream, "units")
+    lines = [f"failed: {text(stream, 'failure')}"] if text(stream, "failure") else []
+    is_live = text(stream, "phase") in ("Opening", "Serving")
+    for key, word in (("waitingFor", "waits"), ("missing", "passed over")):
+        reasons = units.get(key) if is_live or key == "missing" else ()
+        lines += [f"{word}: {one}" for one in reasons] if isinstance(reasons, list) else []
+    return lines
 
 
 def _left_out(stream: Json, unit: str) -> str:

@@ -9,7 +9,7 @@ from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.describing import stream_row
 from primusd.ctl.documents import count, mapping, mappings, text
-from primusd.ctl.failures import FAILED, OK, USAGE, CtlError, not_yet
+from primusd.ctl.failures import FAILED, OK, USAGE, CtlError
 from primusd.ctl.feed_figures import (
     READER_HEADER,
     SOURCE_HEADER,
@@ -33,7 +33,6 @@ ACTIONS = (
     "savepoint",
 )
 OF_ONE_STREAM = ("retry", "skip", "savepoint")
-LATER = ("preview",)
 _FORMS = ("table", "wide", "json", "yaml", "jsonl")
 
 
@@ -86,8 +85,6 @@ def _act(call: Call, path: str, action: str, stream: str, phase: str) -> int:
             found = call.client.call("POST", f"{where}:{action}")
             _print_streams(call, [found] if stream else mappings(found, "items"))
         case _:
-            if action in LATER:
-                raise not_yet(f"data {action}")
             hint = " | ".join(ACTIONS)
             raise CtlError(f"data has no action {action!r}", hint=hint, exit_code=USAGE)
     return OK
@@ -147,15 +144,6 @@ def _print_stream(printer: Printer, stream: Json) -> None:
     what = "partition" if of_topics else "file"
     files = f"1 {what}" if units.get("listed") == 1 else f"{text(units, 'listed')} {what}s"
     printer.line(f"{text(stream, 'name')}: {files}, {_listed_words(stream, units)}")
-    if text(stream, "failure"):
-        printer.line(f"  failed: {text(stream, 'failure')}")
-    is_live = text(stream, "phase") in ("Opening", "Serving")
-    waits = units.get("waitingFor") if is_live else ()
-    for reason in waits if isinstance(waits, list) else ():
-        printer.line(f"  waits: {reason}")
-    missing = units.get("missing")
-    for reason in missing if isinstance(missing, list) else ():
-        printer.line(f"  passed over: {reason}")
     for line in told_lines(stream):
         printer.line(f"  {line}")
     sources = mappings(stream, "sources")

@@ -78,6 +78,11 @@ def wrong(batch, context):
         return batch.rename_columns(["m"])
     return batch
 
+def no_threes(batch):
+    places = [n for n, line in enumerate(batch["line"].to_pylist()) if int(line.split()[1]) % 3]
+    lines = [line + b"!" for line in batch["line"].take(pa.array(places)).to_pylist()]
+    return pa.RecordBatch.from_pydict({"line": pa.array(lines, pa.binary())}), places
+
 def slow(batch):
     time.sleep(0.002)
     return batch
@@ -189,6 +194,24 @@ def test_a_block_of_which_nothing_is_left_passes_its_positions(folder: Path, mad
     assert (blocks[0].lo, blocks[-1].hi) == (0, ROWS)
 
 
+def test_a_pipe_gets_what_a_transform_makes_of_lines(tmp_path: Path, made: Any) -> None:
+    (tmp_path / "a.txt").write_bytes(b"".join(b"line %d\n" % n for n in range(50)))
+    unit = unit_of(tmp_path / "a.txt", format="text")
+    file = Opener(Settings()).open(unit)
+    whole = made("no_threes", may_drop=True).unit(file, unit, 0)
+
+    pieces = list(whole.pieces(0, file.end, framing="lines"))
+
+    kept = [b"line %d" % n for n in range(50) if n % 3]
+    assert b"".join(piece.data for piece in pieces) == b"".join(line + b"!\n" for line in kept)
+    (piece,) = pieces
+    # Each position is where the next kept line of the file begins.
+    assert piece.locate(len(b"line 1!\n")) == len(b"line 0\nline 1\n")
+    assert piece.locate(len(b"line 1!\nline 2!\n")) == len(b"line 0\nline 1\nline 2\nline 3\n")
+    with pytest.raises(ReadError, match="cannot go to standard input as raw; use framing: lines"):
+        list(whole.pieces(0, file.end, framing="raw"))
+
+
 def test_samples_and_shuffles_come_before_the_transform(folder: Path, made: Any) -> None:
     drawing = Drawing(shuffle=Shuffle(7), sample=Sample(500_000))
 
@@ -255,7 +278,7 @@ def test_a_result_that_is_too_large_comes_in_parts_while_each_is_small_enough(
 
     transformer.pool.bytes_max = 40_000
     with pytest.raises(
-        ReadError, match="gave [45][0-9] KiB at once, and 39 KiB is the most; memory:"
+        ReadError, match=r"gave [45][0-9] KiB at once, and 39 KiB is the most; memory:"
     ):
         list(read(transformer, folder / "n.parquet"))
 
