@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from bench.figures import Figure
+from bench.rivals import RivalAbsentError, rival_says
 from primusd.datafeed import ledger
 from primusd.datafeed.events import (
     BeatReceived,
@@ -105,7 +106,7 @@ def run() -> list[Figure]:
             "µs",
             f"≤ {GOAL_RATIO} x among {FEW * HELD:,}",
             ratio <= GOAL_RATIO,
-            f"among {FEW * HELD:,}: {low:,.0f} µs, so {ratio:.2f} x",
+            f"among {FEW * HELD:,}: {low:,.0f} µs, so {ratio:.2f} x; {_dlrover()}",
         ),
         Figure(
             f"a savepoint of {size}: the loop stands still",
@@ -132,6 +133,18 @@ def run() -> list[Figure]:
             "",
         ),
     ]
+
+
+def _dlrover() -> str:
+    """Return what a task and its report cost its master in memory, few and many of them open."""
+    try:
+        few, many = (
+            rival_says("dlrover", "leases_rivals", "open", count)[0]
+            for count in (FEW * HELD, MANY * HELD)
+        )
+    except RivalAbsentError as error:
+        return str(error)
+    return f"DLRover: {many:,.0f} µs and {few:.1f} µs, so {many / few:,.0f} x"
 
 
 def _spent_ms(work: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
 """Readers that lease and acknowledge as fast as they are answered, for `bench/lease_wire.py`.
 
-    python -m bench.lease_clients PORT UID KEY FIRST COUNT WANT websocket|post PER_S
+    python -m bench.lease_clients PORT UID KEY FIRST COUNT WANT websocket|post PER_S SECONDS
 
 Says `ready` once all are connected, begins at the first line on its standard input, and prints at
 the end leases, exchanges, seconds, and the 50th and 99th percentile of an exchange in ms. PER_S
@@ -28,7 +28,6 @@ from primusd.executor.protocol import (
 )
 from primusd.job.ids import AttemptId
 
-SECONDS = 3.0
 CONNECT_AT_ONCE = 64
 INCARNATION = "0123456789abcdef"
 TYPE = {"Content-Type": "application/msgpack"}
@@ -122,7 +121,7 @@ async def main(words: list[str]) -> None:
     """Connect, wait for the word, exchange, print."""
     port, uid, key = words[:3]
     first, count, want = (int(word) for word in words[3:6])
-    way, per_s = WAYS[words[6]], float(words[7])
+    way, per_s, seconds = WAYS[words[6]], float(words[7]), float(words[8])
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Authorization": f"Bearer {key}"}
     base = f"http://127.0.0.1:{port}"
@@ -146,15 +145,15 @@ async def main(words: list[str]) -> None:
         every_s = count / per_s if per_s else 0.0
         await asyncio.gather(
             *(
-                reader.run(began + SECONDS, every_s, every_s * number / count)
+                reader.run(began + seconds, every_s, every_s * number / count)
                 for number, reader in enumerate(readers)
             )
         )
-        seconds = time.perf_counter() - began
+        took_s = time.perf_counter() - began
         took = sorted(one for reader in readers for one in reader.took_ms)
         leases = sum(reader.leases for reader in readers)
         half, most = took[len(took) // 2], took[int(len(took) * 0.99)]
-        print(json.dumps([leases, len(took), seconds, half, most]), flush=True)
+        print(json.dumps([leases, len(took), took_s, half, most]), flush=True)
     # Thousands of connections need no good-bye.
 
 

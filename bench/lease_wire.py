@@ -15,10 +15,13 @@ from bench.figures import Figure
 from bench.rivals import RivalAbsentError, rival_says
 
 READERS = 10_000
+SECONDS = 3.0
 BATCH = 32
 CLIENTS = 8
 PER_S = 2_000
 ROUNDS = 3
+TICK_S = 0.01
+"""What the kernel counts CPU in."""
 OVER_ONE, OVER_MANY, OVER_BATCHED = 1.0, 1.5, 10.0
 GOAL_P99_MS = 50.0
 PER_CORE = {"post": 8_000, "websocket": 20_000}
@@ -38,6 +41,8 @@ class Wire(Struct, frozen=True):
 class LeaseHead(Struct, frozen=True):
     """A daemon that leases."""
 
+    seconds: float
+    """For how long each measurement goes on."""
     pid: int
     words: tuple[str, ...]
 
@@ -53,12 +58,13 @@ class LeaseHead(Struct, frozen=True):
     ) -> Wire:
         """Return what so many processes, each of so many readers from `first` on, are answered."""
         commands = [
-            [first + number * readers, readers, want, way, per_s] for number in range(processes)
+            [first + number * readers, readers, want, way, per_s, self.seconds]
+            for number in range(processes)
         ]
         with _clients(self.words, commands) as clients:
             used_s = self._used_s()
             found = [json.loads(_said(client, "\n")) for client in clients]
-            used_s = self._used_s() - used_s
+            used_s = max(TICK_S, self._used_s() - used_s)
         leases, exchanges = (sum(one[number] for one in found) for number in (0, 1))
         seconds = max(one[2] for one in found)
         half, most = (max(one[number] for one in found) for number in (3, 4))
@@ -70,7 +76,7 @@ class LeaseHead(Struct, frozen=True):
 
 
 @contextmanager
-def lease_head(readers: int) -> Iterator[LeaseHead]:
+def lease_head(readers: int, seconds: float) -> Iterator[LeaseHead]:
     """Give a daemon with a stream that so many readers may read."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.lease_head", folder, str(readers)]
@@ -81,7 +87,7 @@ def lease_head(readers: int) -> Iterator[LeaseHead]:
                 assert process.stdout is not None
                 words = process.stdout.readline().split()
                 assert len(words) == 3, "the daemon did not start"
-                yield LeaseHead(process.pid, tuple(words))
+                yield LeaseHead(seconds, process.pid, tuple(words))
             finally:
                 process.kill()
 
@@ -122,9 +128,9 @@ def _said(client: "subprocess.Popen[str]", end: str) -> str:
     return line
 
 
-def run(*, readers: int = READERS, rounds: int = ROUNDS) -> list[Figure]:
+def run(*, readers: int = READERS, rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
     """Measure pairs of leases and reports in rounds with DLRover's, then many readers at once."""
-    with lease_head(readers + rounds * (CLIENTS + 2)) as head:
+    with lease_head(readers + rounds * (CLIENTS + 2), seconds) as head:
         figures = _beside_dlrover(head, readers, rounds)
         return [*figures, *_many(head, readers)]
 

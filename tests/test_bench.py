@@ -1,11 +1,24 @@
 """`make bench`: a miss fails nothing, what cannot run does, and the others run all the same."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bench import __main__ as bench
-from bench.figures import Figure, cells
+from bench import (
+    balance,
+    feed_tensorflow,
+    feed_torch,
+    feeding,
+    gateway,
+    lease_wire,
+    memory,
+    rivals,
+    year,
+)
+from bench.figures import Figure, cells, unmeasured
 
 MISSED = """
 from bench.figures import Figure
@@ -61,3 +74,75 @@ def test_a_benchmark_there_is_not_is_named_with_those_there_are(
 
 def test_nothing_is_said_of_a_goal_where_none_is_promised() -> None:
     assert cells(Figure("seen", 1.0, "s", "", met=False, rival=""))[3] == ""
+
+
+def test_what_could_not_be_measured_is_named_with_the_reason() -> None:
+    found = cells(unmeasured("rows, against them", "they do not install: no wheel", "≥ 4 times"))
+
+    assert found == (
+        *("rows, against them", "not measured", "≥ 4 times", ""),
+        "they do not install: no wheel",
+    )
+
+
+@pytest.fixture
+def without_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no rival install, and keep data where the test does."""
+
+    def absent(name: str) -> Path:
+        raise rivals.RivalAbsentError(f"{name} does not install: no network")
+
+    monkeypatch.setattr(lease_wire, "CLIENTS", 2)
+    for module in (feed_torch, feed_tensorflow):
+        monkeypatch.setattr(module, "rival_python", absent)
+    monkeypatch.setattr(rivals, "rival_python", absent)
+    monkeypatch.setattr(feeding, "DATA", tmp_path)
+
+
+TINY: dict[str, Callable[[], list[Figure]]] = {
+    "balance": lambda: balance.run(records=400, worlds=1),
+    "gateway": lambda: gateway.run(rows=2_000, lines=500),
+    "memory": lambda: memory.run(rows=100_000),
+    "tensorflow": lambda: feed_tensorflow.run(rounds=1, rows=2_000),
+    "torch": lambda: feed_torch.run(rounds=1, rows=2_000),
+    "wire": lambda: lease_wire.run(readers=4, rounds=1, seconds=0.05),
+    "year": lambda: year.run(ahead_units=1_000),
+}
+
+
+@pytest.mark.usefixtures("without_rivals")
+@pytest.mark.parametrize("name", TINY)
+def test_every_benchmark_of_the_feed_runs_in_a_tiny_size(name: str) -> None:
+    """M102: whatever it measures; where its rival is absent the figure says so.
+
+    But `resume`, whose deaths and savepoints tests/real has.
+    """
+    figures = TINY[name]()
+
+    assert figures
+    assert all(figure.name and (figure.goal or figure.rival) for figure in figures)
+    if name in ("tensorflow", "torch", "wire"):
+        assert "does not install: no network" in figures[0].rival
+
+
+def test_a_rivals_program_that_fails_is_told_with_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rivals, "rival_python", lambda _name: Path(sys.executable))
+    monkeypatch.setattr(rivals, "__file__", str(tmp_path / "rivals.py"))
+    (tmp_path / "fails.py").write_text("raise ImportError('needs numpy < 2')")
+    (tmp_path / "works.py").write_text("print('noise'); print(2.5, 7)")
+
+    with pytest.raises(rivals.RivalAbsentError, match="needs numpy < 2"):
+        rivals.rival_says("any", "fails")
+    assert rivals.rival_says("any", "works") == [2.5, 7.0]
+
+
+def test_every_lock_of_a_rival_pins_by_hashes() -> None:
+    for name in rivals.NEEDS:
+        lines = (rivals.FOLDER / f"{name}.txt").read_text().splitlines()
+        pins = [line for line in lines if line and not line.startswith((" ", "#"))]
+        hashes = sum("--hash=sha256:" in line for line in lines)
+        assert pins
+        assert all("==" in pin for pin in pins)
+        assert hashes >= len(pins)
