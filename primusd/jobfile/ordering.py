@@ -116,7 +116,7 @@ def check_reading(findings: Findings, path: Path, stream: StreamSpec, role: Role
         stream: That the role reads.
         role: It.
     """
-    is_piped = role.feed != "sdk"
+    is_piped = role.feed in ("stdin", "fifo")
     changes_rows = stream.shuffle is not None or stream.sample is not None
     if is_piped and stream.order == "strict":
         findings.add(path, found=role.feed, allowed="feed: sdk", hint="order: strict needs it")
