@@ -149,6 +149,8 @@ def _wanted(request: web.Request, job: Job) -> Wanted:
         raise NotFoundError(f"{job.spec.name} has no role {role!r}", hint=", ".join(job.roles))
     if role and index >= 0 and find_replica(job, role, index) is None:
         raise NotFoundError(f"{job.spec.name} has no replica {role}-{index}")
+    if index >= 0 and all(find_replica(job, name, index) is None for name in job.roles):
+        raise NotFoundError(f"no role of {job.spec.name} has a replica {index}")
     text = request.query.get("attempt", "0")
     if text != PREVIOUS and _NUMBER.fullmatch(text) is None:
         problem = Problem("?attempt", found=text[:80], allowed="a number, or previous")

@@ -126,10 +126,8 @@ def _body(
 
 def _replica(word: str) -> str:
     """Return the name of what is called `worker:1` or `worker-1`."""
-    role, colon, index = word.rpartition(":")
-    if not colon:
-        return word
-    if not role or not index.isdecimal():
+    role, _, index = word.rpartition(":" if ":" in word else "-")
+    if not role or not (index.isascii() and index.isdecimal()):
         raise CtlError(f"{word!r} is no replica", hint="worker:1", exit_code=USAGE)
     return f"{role}-{index}"
 

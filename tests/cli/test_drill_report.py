@@ -109,6 +109,8 @@ def test_an_end_of_the_job_is_an_end_of_the_drill(phase: str, verdict: str) -> N
         ((), "say one of --kill, --preempt, --pause, --lose-node"),
         (("--kill", "worker:1", "--preempt"), "say one of"),
         (("--kill", "worker:x"), "'worker:x' is no replica"),
+        (("--kill", "worker"), "'worker' is no replica (try: worker:1)"),
+        (("--pause", "worker-"), "'worker-' is no replica (try: worker:1)"),
         (("--lose-node",), "--yes if it is meant"),
     ],
 )
