@@ -3,6 +3,7 @@
 from primusd.ctl.client import Json
 from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.output import grouped, short_duration
+from primusd.units import bytes_words
 
 SOURCE_HEADER = ("SOURCE", "FILES", "DONE", "OF", "PER SECOND", "LEFT", "LAG")
 READER_HEADER = (
@@ -94,10 +95,4 @@ def _percent(found: int | None) -> str:
 
 
 def _bytes(byte_count: int | None) -> str:
-    """Return a size in the largest unit that leaves a digit or two."""
-    if byte_count is None:
-        return ""
-    size, units = float(byte_count), ["B", "KiB", "MiB", "GiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.0f} {units[0]}" if units[0] == "B" or size >= 10 else f"{size:.1f} {units[0]}"
+    return "" if byte_count is None else bytes_words(byte_count)

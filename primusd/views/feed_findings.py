@@ -11,12 +11,14 @@ from primusd.datafeed.model import Stream
 from primusd.datafeed.places import PartitionPlace
 from primusd.job.ids import AttemptId
 from primusd.job.spec import is_endless
+from primusd.units import bytes_words
 from primusd.views.feed_documents import FeedNote, SourceStatus
 from primusd.views.live import Live, LiveWait
 
 JUDGED_AFTER_MS = 10_000
 """For less than this no reader is judged."""
 WAITS_PERCENT = 50
+SELDOM_PERCENT = 10
 SLOW_PERCENT = 30
 """Of the median: below it a reader is slow."""
 SKEW_TIMES = 4
@@ -80,6 +82,8 @@ def waits_words(stream: Stream, found: FeedFigures) -> str:
         return f"trainers wait for data {waited} % of the time: reading is what limits"
     if blocked >= WAITS_PERCENT:
         return f"data waits for trainers {blocked} % of the time: they are what limits"
+    if waited < SELDOM_PERCENT:
+        return f"trainers wait for data {waited} % of the time only: they are what limits"
     return (
         f"neither limits: trainers wait for data {waited} % of the time, data for trainers "
         f"{blocked} %"
@@ -97,13 +101,9 @@ def starved_words(stream: Stream, live: Live) -> str:
     if not found.reports:
         return ""
     readers = "1 reader gives" if found.reports == 1 else f"{found.reports} readers give"
-    words = f"{readers} {found.rows_per_s:,} rows/s ({_mib(found.bytes_per_s)}/s)"
+    words = f"{readers} {found.rows_per_s:,} rows/s ({bytes_words(found.bytes_per_s)}/s)"
     slow = [one.message for one in slow_readers(stream, live)]
-    return "; ".join([f"{words}, {_mib(found.buffered_bytes)} are read ahead", *slow])
-
-
-def _mib(byte_count: int) -> str:
-    return f"{byte_count / (1 << 20):,.1f} MiB"
+    return "; ".join([f"{words}, {bytes_words(found.buffered_bytes)} are read ahead", *slow])
 
 
 def slow_readers(stream: Stream, live: Live) -> tuple[FeedNote, ...]:

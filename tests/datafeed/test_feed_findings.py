@@ -49,6 +49,7 @@ def live(*readers: tuple[int, int, int], passed_ms: int = 20_000) -> Live:
     [
         ((100, 62, 1), "trainers wait for data 62 % of the time: reading is what limits"),
         ((100, 2, 80), "data waits for trainers 80 % of the time: they are what limits"),
+        ((100, 9, 0), "trainers wait for data 9 % of the time only: they are what limits"),
         ((100, 10, 20), "neither limits: trainers wait for data 10 % of the time"),
     ],
 )
@@ -103,7 +104,7 @@ def test_a_starved_stream_is_told_with_its_numbers() -> None:
     words = starved_words(one.now, live((1_024, 60, 0), (100, 60, 0)))
 
     assert words == (
-        "2 readers give 1,124 rows/s (1.1 MiB/s), 2.0 MiB are read ahead; "
+        "2 readers give 1,124 rows/s (1Mi/s), 2Mi are read ahead; "
         "worker-1 takes 100 rows/s, the median is 1,024"
     )
 
