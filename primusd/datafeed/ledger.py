@@ -153,7 +153,7 @@ def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stre
     after = _apply(state, event, at)
     if isinstance(after, Ignore):
         return after
-    if state.phase == "Done" and after.epochs_done < after.spec.epochs:
+    if state.phase == after.phase == "Done" and after.epochs_done < after.spec.epochs:
         after = replace(after, phase="Serving", phase_since_ms=at.at_ms)
     after = stream_clocks.timed(after, at.at_ms)
     return with_moments(state, stream_clocks.watched(state, after, event, at.at_ms), event, at)
@@ -362,7 +362,8 @@ def _apply_decided(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore
             if not draft.epochs and draft.epochs_begun < state.spec.epochs:
                 draft.open_epoch(draft.epochs_begun)
         case StreamEnded():
-            return _in_phase(state, "Done", at.at_ms)
+            # Journals from before have it after the close of a stream without rows.
+            return state if state.phase == "Closed" else _in_phase(state, "Done", at.at_ms)
         case StreamBroken(text):
             return _in_phase(replace(state, failure=text), "Failed", at.at_ms)
         case _:

@@ -39,7 +39,7 @@ Granted | ! | = | ! | ! | !
 TrimAsked | ! | = | ! | ! | !
 StruckOut | ! | = | ! | ! | !
 EpochEnded | ! | = | ! | ! | !
-StreamEnded | ! | Done | ! | ! | !
+StreamEnded | ! | Done | ! | ! | =
 StreamBroken | Failed | Failed | ! | ! | !
 MarkingTimedOut | ! | = | = | ! | !
 """)

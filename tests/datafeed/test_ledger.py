@@ -8,7 +8,7 @@ from primusd.datafeed import ledger
 from primusd.datafeed.model import OPEN_END
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.errors import NotFoundError, PhaseConflictError
-from primusd.job.commands import ListUnits
+from primusd.job.commands import KeepPositions, ListUnits
 from primusd.job.events import ReaderSettled, StreamFailed, StreamFinished, StreamReopened
 from primusd.state.snapshots import decode_machine, encode_parts
 from tests.datafeed.ledger_driver import (
@@ -994,3 +994,20 @@ def test_a_beat_of_one_of_many_readers_copies_one_shard_and_looks_through_no_uni
     assert after.units is before.units
     assert after.epochs[0].unit_shards is before.epochs[0].unit_shards
     assert after.hungry is before.hungry
+
+
+def test_a_stream_without_rows_is_closed_for_good_and_leaves_its_positions() -> None:
+    """It ended anew with each event, after its close too, so nobody kept its positions."""
+    driver = Driver(stream_spec(staging="/keep"))
+    driver.propose(ev.PositionsCarried((), 0, is_complete=True))
+    driver.list_all([])
+    reader = driver.open(0)
+    reader.end(has_completed=True)
+
+    driver.propose(ev.StreamClosed())
+
+    assert driver.now.phase == "Closed"
+    assert ledger.plan(driver.now) == (KeepPositions(JOB, "clicks"),)
+    driver.propose(ev.PositionsKept())
+    assert ledger.plan(driver.now) == ()
+    assert driver.replay() == driver.now
