@@ -173,13 +173,22 @@ def _job_of(world: World, name: str, namespace: str) -> str:
 
 
 def _holder(world: World, stream: Stream) -> str:
-    """Return the older job that still holds a staging folder, "" none does."""
+    """Return the job before this one that has not left its positions in a staging folder yet."""
     for key, other in world.streams.items():
-        is_older = other.job < stream.job and other.spec.staging == stream.spec.staging
-        same = other.name.partition("@")[0] == stream.name.partition("@")[0]
-        if is_older and same and not other.is_kept and key.partition("/")[0] in world.jobs:
+        is_here = other.spec.staging == stream.spec.staging and not other.is_kept
+        is_same = other.name.partition("@")[0] == stream.name.partition("@")[0]
+        is_other = other.job != stream.job and key.partition("/")[0] in world.jobs
+        if is_here and is_same and is_other and _comes_before(world, other, stream):
             return f"job {world.jobs[other.job].spec.name}"
     return ""
+
+
+def _comes_before(world: World, other: Stream, stream: Stream) -> bool:
+    """Return whether a stream that shares a folder has it first: admission says who waits."""
+    waits = world.admission.over_first
+    if other.phase == "Closed" or other.job in waits.get(stream.job, ()):
+        return True
+    return stream.job not in waits.get(other.job, ()) and other.job < stream.job
 
 
 def _carried(found: Found, known: int) -> Iterator[PositionsCarried]:

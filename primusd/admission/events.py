@@ -228,6 +228,8 @@ class JobNoted(_Event, frozen=True):
     spec_digest: str
     after: tuple[str, ...] = ()
     """Uids of the jobs that must have Succeeded before it may start."""
+    stages: tuple[str, ...] = ()
+    """Folders in which its streams find and leave their positions: one job at a time has each."""
 
 
 class JobEnded(_Event, frozen=True):

@@ -168,4 +168,9 @@ class Admission(Struct, frozen=True, array_like=True):
     queues: Mapping[str, QueueState] = {}
     """By name; a queue that is not named here has no limit."""
     after: Mapping[str, tuple[str, ...]] = {}
-    """Uid of a job to those of live jobs that must have Succeeded before it may start."""
+    """Uid of a job to those of live jobs that must have Succeeded, or for some of them just be
+    over (`over_first`), before it may start."""
+    stages: Mapping[str, tuple[str, ...]] = {}
+    """Uid of a live job to the folders in which its streams find and leave their positions."""
+    over_first: Mapping[str, tuple[str, ...]] = {}
+    """Uid of a job to those whose positions it goes on from: any end of theirs will do."""

@@ -135,7 +135,12 @@ def _for_jobs(survey: Survey, demand: Demand) -> Wait:
     waited_for = survey.state.after[demand.job]
     names = ", ".join(survey.name(one) for one in waited_for[:NAMED_MAX])
     more = f" and {len(waited_for) - NAMED_MAX} more" if waited_for[NAMED_MAX:] else ""
-    message = f"waits until {names}{more} {'have' if waited_for[1:] else 'has'} Succeeded"
+    over_first = survey.state.over_first.get(demand.job, ())
+    if all(one in over_first for one in waited_for):
+        verb = "are" if waited_for[1:] else "is"
+        message = f"waits until {names}{more} {verb} over: it goes on from positions left there"
+    else:
+        message = f"waits until {names}{more} {'have' if waited_for[1:] else 'has'} Succeeded"
     return Wait("WaitingForJob", message, {"jobs": len(waited_for)}, waits_for=waited_for)
 
 

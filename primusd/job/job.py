@@ -27,7 +27,7 @@ from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Attempt, Job, find_attempt
 from primusd.job.phases import AttemptPhase, Budget, JobPhase
 from primusd.job.replica import delay_start
-from primusd.job.spec import stream_of, streams_of
+from primusd.job.spec import stages_of, stream_of, streams_of
 from primusd.job.timeline import with_moments
 
 ATTEMPT_EVENTS = frozenset(get_args(ev.AttemptEvent))
@@ -131,7 +131,15 @@ def consequences(before: Job | None, after: Job | None, event: ev.JobEvent) -> t
 
 def _declared(job: Job, event: ev.JobSubmitted) -> list[Proposed]:
     spec = job.spec
-    noted = JobNoted(job.uid, spec.namespace, spec.name, event.key, event.spec_digest, event.after)
+    noted = JobNoted(
+        job.uid,
+        spec.namespace,
+        spec.name,
+        event.key,
+        event.spec_digest,
+        event.after,
+        stages_of(spec),
+    )
     found = [Proposed(ADMISSION, noted)]
     for name, roles in streams_of(spec).items():
         of_stream = spec.data[name.partition("@")[0]]

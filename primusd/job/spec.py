@@ -424,6 +424,11 @@ def stream_of(role: str, reading: Reading) -> str:
     return f"{reading.stream}@{role}" if reading.own_pass else reading.stream
 
 
+def stages_of(spec: JobSpec) -> tuple[str, ...]:
+    """Return the folders in which streams of a job find and leave their positions."""
+    return tuple(f"{one.staging}/{name}" for name, one in spec.data.items() if one.staging)
+
+
 def streams_of(spec: JobSpec) -> Mapping[str, tuple[str, ...]]:
     """Return the stream machines of a job with the roles that read each; unread streams too."""
     readers: dict[str, list[str]] = {name: [] for name in spec.data}

@@ -5,17 +5,20 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from primusd import carriage
 from primusd.admission import events as ev
 from primusd.admission import machine as admission
 from primusd.admission.model import Admission
 from primusd.admission.usage import book_anew, book_of
 from primusd.admission.waits import Survey, Wait, why_waits
+from primusd.datafeed.events import PositionsKept
 from primusd.job import events as ev_job
 from primusd.job.events import JobAdmitted, JobRefused, TimePassed
 from primusd.job.ids import Span
 from primusd.job.machine import At, Ignore, Proposed
-from primusd.job.phases import DemandPhase
-from tests.state.job_driver import Cluster, spec
+from primusd.job.phases import AttemptPhase, DemandPhase
+from primusd.job.spec import Reading, Source, StreamSpec
+from tests.state.job_driver import Cluster, role, spec
 
 GIB = 1 << 30
 MINUTE_MS = 60_000
@@ -408,6 +411,78 @@ def test_end_of_the_one_that_waits_forgets_what_it_waited_for() -> None:
     machine.told.clear()
     machine.tell(ev.JobEnded("a", "Failed"))
     assert machine.told == []
+
+
+# Jobs whose streams go on from positions that another leaves: `staging`.
+
+
+def staged(job: str, *stages: str, after: tuple[str, ...] = ()) -> ev.JobNoted:
+    return ev.JobNoted(job, "default", f"name-{job}", "", "", after, stages)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Cancelled"])
+def test_who_goes_on_from_positions_waits_without_slots_until_they_are_left(phase: str) -> None:
+    """The older one needs all that there is: in its slots the younger would wait for ever."""
+    machine = Machine(seen(), staged("a", "/s/rows"), staged("b", "/s/rows", "/s/more"))
+
+    machine.tell(raised("b", gpu=8))
+    machine.tell(staged("c", "/s/other"), raised("a", gpu=8))
+
+    assert machine.running == ["a"]
+    assert machine.why("b").message == (
+        "waits until name-a is over: it goes on from positions left there"
+    )
+    machine.told.clear()
+    machine.end("a")
+    machine.tell(ev.JobEnded("a", phase))
+    assert machine.running == ["b"]
+    assert not [one for one in machine.told if isinstance(one.event, JobRefused)]
+    assert (machine.state.after, machine.state.over_first) == ({}, {})
+
+
+def test_of_a_job_that_is_named_as_well_a_success_is_asked() -> None:
+    machine = Machine(seen(), staged("a", "/s/rows"), staged("b", "/s/rows", after=("a",)))
+    machine.tell(raised("b", gpu=1))
+
+    machine.tell(ev.JobEnded("a", "Failed"))
+
+    assert machine.running == []
+    assert [one.machine for one in machine.told if isinstance(one.event, JobRefused)] == ["b"]
+
+
+def test_folders_of_a_job_that_is_over_are_free() -> None:
+    machine = Machine(seen(), staged("a", "/s/rows"), staged("b", "/s/rows"))
+    machine.tell(ev.JobEnded("b", "Cancelled"), ev.JobEnded("a", "Succeeded"))
+
+    machine.tell(staged("c", "/s/rows"), raised("c", gpu=1))
+
+    assert machine.running == ["c"]
+    assert machine.state.stages == {"c": ("/s/rows",)}
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_positions_are_waited_for_in_the_order_of_submits_whatever_the_clock_said(
+    first: str, second: str
+) -> None:
+    """A clock that was set back gives a later job the smaller uid."""
+    rows = StreamSpec("rows", (Source("/data"),), staging="/s")
+    reading = spec(role(data=(Reading("rows"),)), streams=(rows,))
+    cluster = Cluster()
+    for uid in (first, second):
+        cluster.submit(replace(reading, name=uid), uid=uid)
+
+    def holder(of: str) -> str:
+        return carriage._holder(cluster.world, cluster.world.streams[f"{of}/rows"])
+
+    assert (holder(first), holder(second)) == ("", f"job {first}")
+    assert cluster.names(AttemptPhase.REQUESTED, uid=second) == []
+    cluster.say(ev_job.CancelRequested(), machine=first)
+    attempt = cluster.id("worker-0", first)
+    cluster.say(ev_job.AttemptVanished(attempt), machine=first)
+    assert cluster.names(AttemptPhase.REQUESTED, uid=second) == ["worker-0"]
+    assert holder(second) == f"job {first}", "it is over, and its positions are not there yet"
+    cluster.say(PositionsKept(), machine=f"{first}/rows")
+    assert holder(second) == ""
 
 
 def test_job_that_failed_since_the_request_was_read_is_refused_in_the_step() -> None:
