@@ -237,9 +237,9 @@ class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream
     waits: Text = UNSET
     """Who waits for whom, trainers for data or data for trainers: a sentence."""
     notes: tuple[FeedNote, ...] | UnsetType = UNSET
-    """Slow readers and skew; absent without any."""
+    """Slow readers and, but in watches, skew; absent without any."""
     sources: tuple[SourceStatus, ...] | UnsetType = UNSET
-    """Where there are several; absent with more than 20,000 files."""
+    """Where there are several; absent with more than 10,000 files, and in watches."""
     left_out: Mapping[str, LeftOut] | UnsetType = UNSET
     """By reason, as `fault` of a dead task; absent when nothing is."""
     sampled_out: Number = UNSET

@@ -26,8 +26,8 @@ SKEW_TIMES = 4
 SKEW_PERCENT = 20
 """Of all: what is less matters to nobody."""
 LAG_MIN = 1_000
-UNITS_MAX = 20_000
-"""Streams of more files are not looked through for each document."""
+UNITS_MAX = 10_000
+"""Streams of more files are not looked through for a document: it would hold the loop up."""
 NOTES_MAX = 8
 
 

@@ -54,7 +54,9 @@ class Renderer:
                 stream = world.streams.get(key)
                 if stream is None:
                     return None
-                return stream_document(stream, world, self._live(), at_ms=self._at_ms())
+                return stream_document(
+                    stream, world, self._live(), at_ms=self._at_ms(), is_watched=True
+                )
             case _:
                 uid, _, rest = key.partition("/")
                 owner = world.jobs.get(uid)

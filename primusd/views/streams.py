@@ -27,9 +27,22 @@ ENDED_PHASES = frozenset({"Done", "Failed", "Closed"})
 
 
 def stream_document(
-    stream: Stream, world: World, live: Live = NOTHING_LIVE, *, at_ms: int
+    stream: Stream,
+    world: World,
+    live: Live = NOTHING_LIVE,
+    *,
+    at_ms: int,
+    is_watched: bool = False,
 ) -> documents.Stream | None:
-    """Return the document of a stream; None when its job is gone."""
+    """Return the document of a stream; None when its job is gone.
+
+    Args:
+        stream: One of `world.streams`.
+        world: Its jobs are read.
+        live: What the edges know.
+        at_ms: Journal time now.
+        is_watched: It is made for each change, so that no file is looked at for it.
+    """
     job = world.jobs.get(stream.job)
     if job is None:
         return None
@@ -37,11 +50,11 @@ def stream_document(
     per_second, eta_ms = _speed(stream, places)
     figures = feed_findings.figures_of(stream, live)
     partitions = tuple(partition_places(stream)) if follows_topics(stream.spec) else ()
-    sources = feed_sources.source_statuses(stream, partitions)
-    notes = (
-        *feed_findings.slow_readers(stream, live),
-        *feed_findings.skew(stream, partitions, sources or ()),
-    )
+    notes = feed_findings.slow_readers(stream, live)
+    sources: tuple[documents.SourceStatus, ...] | UnsetType = UNSET
+    if not is_watched:
+        sources = feed_sources.source_statuses(stream, partitions)
+        notes += feed_findings.skew(stream, partitions, sources or ())
     return documents.Stream(
         job=job.spec.name,
         job_uid=job.uid,
@@ -55,17 +68,7 @@ def stream_document(
         epochs=stream.spec.epochs,
         finite=not is_endless(stream.spec),
         units=_units(stream),
-        positions=documents.PositionsStatus(
-            unit=places.unit,
-            total=_known(places.total),
-            done=places.done,
-            leased=places.leased,
-            waiting=_known(places.waiting),
-            skipped=places.skipped,
-            dead=places.dead,
-            expected=_known(places.expected),
-            left_out=UNSET if stream.spec.sample is None else stream.left_out,
-        ),
+        positions=_positions(places),
         readers=reader_statuses(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
             dead_document(one) for one in islice(tasks(stream, "dead"), DEAD_SHOWN_MAX)
@@ -119,6 +122,20 @@ def _units(stream: Stream) -> documents.UnitsStatus:
         complete=stream.is_listed,
         waiting_for=stream.waiting_for,
         missing=stream.missing[-MISSING_SHOWN:],
+    )
+
+
+def _positions(places: Positions) -> documents.PositionsStatus:
+    return documents.PositionsStatus(
+        unit=places.unit,
+        total=_known(places.total),
+        done=places.done,
+        leased=places.leased,
+        waiting=_known(places.waiting),
+        skipped=places.skipped,
+        dead=places.dead,
+        expected=_known(places.expected),
+        left_out=UNSET if stream.spec.sample is None else stream.left_out,
     )
 
 
