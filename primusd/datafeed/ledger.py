@@ -438,15 +438,18 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
 def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
     """Return the end of the oldest epoch, or of the stream, if it has come.
 
-    While a savepoint is in the making what was taken since may have to be given back.
+    While a savepoint is in the making what was taken since may have to be given back; trainers
+    that go on with other rows, and mark on, hold nothing up.
     """
-    if not state.is_listed or state.markings:
+    if not state.is_listed:
         return None
     if not state.epochs or (state.known == 0 and state.unsized_units == 0):
         text = losses.over_fraction(state, state.bad_positions, is_final=True)
         return StreamBroken(text) if text else StreamEnded()
     epoch = state.epochs[0]
-    if epoch.open_count or may_wait(tracks_of(state), epoch):
+    if epoch.open_count or marking.holds_open(state, epoch.number):
+        return None
+    if may_wait(tracks_of(state), epoch):
         return None
     passed = epoch.consumed + epoch.skipped
     listed = state.known + epoch.unsized

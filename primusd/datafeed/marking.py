@@ -59,7 +59,7 @@ def add_mark(draft: StreamDraft, attempt: AttemptId, step: int) -> None:
     marking = draft.markings.get(step)
     if marking is None:
         name = name_of(step, draft.before.generation)
-        marking = Marking(name, step, draft.at_ms)
+        marking = Marking(name, step, draft.at_ms, taken_in=())
         if len(draft.markings) >= MARKINGS_MAX:
             oldest = min(draft.markings)
             text = f"{MARKINGS_MAX} later steps were marked, and this one not by every trainer"
@@ -79,7 +79,15 @@ def note_taken(draft: StreamDraft, attempt: AttemptId, one: UnitRange) -> None:
     for step, marking in draft.markings.items():
         since = _since(marking, attempt)
         if since is not None:
-            draft.markings[step] = _with_since(marking, attempt, _joined(since, one))
+            noted = _with_since(marking, attempt, _joined(since, one))
+            if noted.taken_in is not None and one.epoch not in noted.taken_in:
+                noted = replace(noted, taken_in=(*noted.taken_in, one.epoch))
+            draft.markings[step] = noted
+
+
+def holds_open(stream: Stream, epoch: int) -> bool:
+    """Return whether a step that waits for marks may have to take something back in an epoch."""
+    return any(one.taken_in is None or epoch in one.taken_in for one in stream.markings)
 
 
 def _joined(since: tuple[UnitRange, ...], one: UnitRange) -> tuple[UnitRange, ...]:

@@ -244,6 +244,8 @@ class Marking(Struct, frozen=True, array_like=True):
     """Readers that have marked it, each with what it took since."""
     live_count: int = 0
     """Of them, those that have not ended."""
+    taken_in: tuple[int, ...] | None = None
+    """Epochs of which anybody took something since its mark; None in snapshots from before."""
 
 
 class StreamMoment(Struct, frozen=True, array_like=True):

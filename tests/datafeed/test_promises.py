@@ -118,6 +118,33 @@ def test_the_end_waits_for_a_savepoint_in_the_making() -> None:
     assert driver.now.consumed == 100
 
 
+def test_trainers_that_mark_on_without_rows_hold_no_epoch_open() -> None:
+    """They go on with another stream, one of them always a step ahead."""
+    driver = exactly_once(epochs=2)
+    driver.list_all([text_unit(100)])
+    first, second = driver.open(0), driver.open(1)
+    first.beat(1)
+    second.beat(1)
+    first.take(100)
+    first.beat(marks=(first.mark(1),))
+    assert (driver.now.epochs_done, len(driver.now.markings)) == (1, 1)
+
+    for step in range(2, 12):
+        first.beat(marks=(first.mark(step),))
+        second.beat(marks=(second.mark(step - 1),))
+        assert len(driver.now.markings) == 1
+
+    second.beat(1)
+    second.take(100)
+    second.beat(marks=(second.mark(11),))
+    first.beat(marks=(first.mark(12),))
+    second.beat(marks=(second.mark(12),))
+
+    assert driver.now.phase == "Done"
+    assert [one.done for one in driver.now.savepoints][-2:] == [200, 200]
+    assert driver.replay() == driver.now
+
+
 def test_rows_that_the_sample_left_out_are_taken_back_with_the_others() -> None:
     """C54."""
     driver = exactly_once(sample={"per_million": 500_000})
