@@ -68,7 +68,7 @@ def stream_document(
         epochs=stream.spec.epochs,
         finite=not is_endless(stream.spec),
         units=_units(stream),
-        positions=_positions(places),
+        positions=_positions(stream, places),
         readers=reader_statuses(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
             dead_document(one) for one in islice(tasks(stream, "dead"), DEAD_SHOWN_MAX)
@@ -125,7 +125,7 @@ def _units(stream: Stream) -> documents.UnitsStatus:
     )
 
 
-def _positions(places: Positions) -> documents.PositionsStatus:
+def _positions(stream: Stream, places: Positions) -> documents.PositionsStatus:
     return documents.PositionsStatus(
         unit=places.unit,
         total=_known(places.total),
