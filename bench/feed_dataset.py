@@ -14,6 +14,7 @@ IMPORT_RUNS = 9
 GOAL_RATIO = 0.45
 GOAL_IMPORT_MS = 30.0
 GOAL_TRAINER_US = 0.06
+GOAL_LOCAL_ROWS = 4e6
 
 FED = """
 import json, sys, time
@@ -45,6 +46,19 @@ for path in sys.argv[2:]:
         if not rows:
             began = time.perf_counter()
         rows += batch.num_rows
+rows -= 1024
+print(json.dumps([rows, time.perf_counter() - began]))
+"""
+
+LOCAL = """
+import json, sys, time
+import primus
+
+rows = 0
+for batch in primus.dataset(sys.argv[1:], batch_rows=1024):
+    if not rows:
+        began = time.perf_counter()
+    rows += batch.rows
 rows -= 1024
 print(json.dumps([rows, time.perf_counter() - began]))
 """
@@ -89,21 +103,15 @@ def run() -> list[Figure]:
                 "",
             ),
         ]
-    return [*figures, _import()]
+    return [*figures, _in_process(names, bare[best]), _import()]
 
 
 LOOPS = ("iter_batches", "row groups cut")
 
 
 def _bare(how: str, names: list[str]) -> float:
-    rows, seconds = _said(feeding.python(BARE, how, *names))
+    rows, seconds = feeding.said(feeding.python(BARE, how, *names))
     return rows / seconds
-
-
-def _said(command: list[str]) -> list[float]:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=feeding.ROOT)
-    found: list[float] = json.loads(done.stdout)
-    return found
 
 
 def _fed(paths: list, layout: str) -> tuple[float, float]:
@@ -112,6 +120,24 @@ def _fed(paths: list, layout: str) -> tuple[float, float]:
     out, _ = feeding.feed(units, plan, feeding.python(FED, layout))
     rows, seconds, used = json.loads(out)
     return rows / seconds, used / rows
+
+
+def _in_process(names: list[str], bare: float) -> Figure:
+    """Measure files read without a daemon, by the process that uses the rows."""
+
+    def once() -> float:
+        rows, seconds = feeding.said(feeding.python(LOCAL, *names))
+        return rows / seconds
+
+    rate = feeding.median(once)
+    return Figure(
+        "dataset() of files, in this process, numpy",
+        rate / 1e6,
+        "M rows/s",
+        f"≥ {GOAL_LOCAL_ROWS / 1e6:g} M rows/s",
+        rate >= GOAL_LOCAL_ROWS,
+        f"pyarrow: {bare / 1e6:.2f} M rows/s, so {rate / bare:.0%}",
+    )
 
 
 def _import() -> Figure:

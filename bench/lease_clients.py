@@ -23,6 +23,7 @@ from primusd.executor.protocol import (
     Hello,
     Orders,
     Report,
+    Welcome,
     decode_daemon_message,
     encode,
 )
@@ -84,7 +85,8 @@ async def by_websocket(session: aiohttp.ClientSession, attempt: AttemptId) -> Ex
             if not isinstance(answer, Orders) or answer.report >= wanted:
                 return answer
 
-    await ask(hello(attempt))
+    welcome = await ask(hello(attempt))
+    assert isinstance(welcome, Welcome), welcome
 
     async def exchange(report: Report) -> Orders:
         answer = await ask(report, wanted=report.seq)
@@ -104,7 +106,8 @@ async def by_post(session: aiohttp.ClientSession, attempt: AttemptId) -> Exchang
         async with session.post(path, params=asked, data=encode(message), headers=TYPE) as answer:
             return decode_daemon_message(await answer.read())
 
-    await ask(hello(attempt))
+    welcome = await ask(hello(attempt))
+    assert isinstance(welcome, Welcome), welcome
 
     async def exchange(report: Report) -> Orders:
         answer = await ask(report)

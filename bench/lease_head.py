@@ -79,7 +79,7 @@ async def main(folder: Path, readers: int) -> None:
 
 
 async def _submit(engine: Engine, readers: int) -> str:
-    node = NodeSeen("n1", "local", "boot-1", "0.1.0", 10**9, 1 << 60, 0, 20_000, 29_999)
+    node = NodeSeen("n1", "local", "boot-1", "0.1.0", 10**9, 1 << 60, 0, 20_000, 59_999)
     await engine.propose(ADMISSION, node, by="launcher:local")
     uid = make_uid(int(time.time() * 1000), 1)
     role = RoleSpec("worker", readers, readers, "true", data=(Reading(STREAM),))
