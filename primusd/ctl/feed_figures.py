@@ -27,7 +27,7 @@ def told_lines(stream: Json) -> list[str]:
     lines += [text(one, "message") for one in mappings(stream, "notes")]
     if repeated := count(stream, "repeatedMax"):
         lines.append(f"at most {grouped(repeated)} {unit} came twice")
-    if sampled := count(stream, "sampledOut"):
+    if sampled := count(mapping(stream, "positions"), "leftOut"):
         lines.append(f"{grouped(sampled)} rows were left out by its sample or transform")
     lines.append(_left_out(stream, unit))
     if ahead := count(stream, "bufferedBytes"):

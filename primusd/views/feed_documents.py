@@ -36,7 +36,7 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     expected: Number = UNSET
     """The total; while not every unit has been opened, guessed from the units' bytes."""
     left_out: Number = UNSET
-    """Rows of all epochs that the sample left out; absent without one."""
+    """Rows of all epochs that sample or transform left out; they count as done. Absent without."""
 
 
 class SourceStatus(_Document, frozen=True, kw_only=True):
@@ -242,8 +242,6 @@ class Stream(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stream
     """Where there are several; absent with more than 10,000 files, and in watches."""
     left_out: Mapping[str, LeftOut] | UnsetType = UNSET
     """By reason, as `fault` of a dead task; absent when nothing is."""
-    sampled_out: Number = UNSET
-    """Rows that `sample` or `transform` left out; they count as done."""
 
 
 class StreamList(_Document, frozen=True, kw_only=True, tag_field="kind", tag="StreamList"):

@@ -12,7 +12,7 @@ from primusd.datafeed.places import PartitionPlace, partition_places
 from primusd.datafeed.protocol import FeedReport
 from primusd.datafeed.ranges import measure
 from primusd.job.ids import AttemptId
-from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
+from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless, leaves_rows_out
 from primusd.views import feed_documents as documents
 from primusd.views import feed_findings, feed_sources
 from primusd.views.documents import StreamStatus
@@ -50,11 +50,9 @@ def stream_document(
     per_second, eta_ms = _speed(stream, places)
     figures = feed_findings.figures_of(stream, live)
     partitions = tuple(partition_places(stream)) if follows_topics(stream.spec) else ()
+    sources = UNSET if is_watched else feed_sources.source_statuses(stream, partitions)
     notes = feed_findings.slow_readers(stream, live)
-    sources: tuple[documents.SourceStatus, ...] | UnsetType = UNSET
-    if not is_watched:
-        sources = feed_sources.source_statuses(stream, partitions)
-        notes += feed_findings.skew(stream, partitions, sources or ())
+    notes += () if is_watched else feed_findings.skew(stream, partitions, sources or ())
     return documents.Stream(
         job=job.spec.name,
         job_uid=job.uid,
@@ -87,7 +85,6 @@ def stream_document(
         notes=notes or UNSET,
         sources=sources,
         left_out=feed_sources.left_out(stream),
-        sampled_out=stream.left_out or UNSET,
     )
 
 
@@ -135,7 +132,7 @@ def _positions(stream: Stream, places: Positions) -> documents.PositionsStatus:
         skipped=places.skipped,
         dead=places.dead,
         expected=_known(places.expected),
-        left_out=UNSET if stream.spec.sample is None else stream.left_out,
+        left_out=stream.left_out if leaves_rows_out(stream.spec) else UNSET,
     )
 
 

@@ -129,7 +129,7 @@ def test_a_shipped_transform_gives_each_row_once_though_its_processes_are_killed
     proof = shared.document("data", name, "verify")
     assert (proof["ok"], proof["done"], proof["repeatedMax"]) == (True, ROWS, 0)
     (stream,) = shared.document("data", name)["items"]
-    assert stream["sampledOut"] == ROWS // 2
+    assert stream["positions"]["leftOut"] == ROWS // 2
 
 
 def test_a_row_that_a_transform_fails_on_is_a_dead_letter_with_its_traceback(shared: Any) -> None:
