@@ -202,7 +202,7 @@ def wants_labels(request: web.Request) -> Mapping[str, str]:
 
 
 def time_parameter(request: web.Request, name: str, *, now_ms: int) -> int:
-    """Return a parameter that is a time: RFC 3339, or a duration back from now; 0 absent.
+    """Return a parameter that is a time: RFC 3339, or back from now, `10m` or `10m ago`; 0 absent.
 
     Raises:
         MalformedError: It is neither.
@@ -211,7 +211,7 @@ def time_parameter(request: web.Request, name: str, *, now_ms: int) -> int:
     if not text:
         return 0
     try:
-        return max(1, now_ms - parse_duration_ms(text))
+        return max(1, now_ms - parse_duration_ms(text.removesuffix(" ago")))
     except UnitError:
         pass
     try:

@@ -135,12 +135,12 @@ def _replica(word: str) -> str:
 def _until_running(
     client: Client, namespace: str, uid: str, wait_s: float, within_s: float
 ) -> None:
-    """Wait as long as was asked, and until the job runs; one that is over is refused later."""
+    """Wait as long as was asked, and until the job runs; one that cannot is refused later."""
     time.sleep(wait_s)
 
     def until(job: Json) -> bool:
         phase = text(mapping(job, "status"), "phase")
-        return phase == "Running" or phase in FINAL_PHASES or phase == "Suspended"
+        return phase in {"Running", "Draining", "Suspended"} or phase in FINAL_PHASES
 
     deadline_s = time.monotonic() + within_s
     for _ in follow_job(client, namespace, uid, until=until, deadline_s=deadline_s):

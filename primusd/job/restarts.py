@@ -13,7 +13,7 @@ from primusd.job.model import Attempt, Job, Moment, Outcome, Replica, RoleState,
 from primusd.job.outcome import how_it_ended
 from primusd.job.phases import AttemptPhase, Budget, Cause, ReplicaPhase, StopReason
 from primusd.job.reasons import WHY_RESTARTED, Why
-from primusd.job.rules import RESTART, rule_label
+from primusd.job.rules import RESTART, kept_off_words, rule_label, rule_of
 from primusd.job.wording import duration_words
 from primusd.units import bytes_words
 
@@ -106,7 +106,7 @@ def _end(
         numbers["budgetLimit"] = limit_of(job, role.name, outcome.budget)
     message = (
         f"{name} attempt {attempt.number} {how_it_ended(outcome)}"
-        f"{_ran(attempt)}{_charge(job, role, outcome)}{_next(replica, attempt, numbers)}"
+        f"{_ran(attempt)}{_charge(job, role, attempt, outcome)}{_next(replica, attempt, numbers)}"
     )
     moment = told.get(f"{name}/{attempt.number}")
     because = (f"{moment.revision}.{moment.position}",) if moment is not None else ()
@@ -124,9 +124,10 @@ def _ran(attempt: Attempt) -> str:
     return (ran if attempt.started_ms else "") + (f" ({last})" if last else "")
 
 
-def _charge(job: Job, role: RoleState, outcome: Outcome) -> str:
+def _charge(job: Job, role: RoleState, attempt: Attempt, outcome: Outcome) -> str:
     """Return what the end was charged to, and who began anew with it."""
-    by_rule = f", by {rule_label(outcome.rule)}" if outcome.rule else ""
+    off = kept_off_words(rule_of(job.spec, outcome), attempt.node)
+    by_rule = f", by {rule_label(outcome.rule)}{off}" if outcome.rule else ""
     if not outcome.charged:
         return by_rule
     limit = limit_of(job, role.name, outcome.budget)

@@ -156,6 +156,13 @@ def rule_label(number: int) -> str:
     return f"failure[{number - 1}]"
 
 
+def kept_off_words(rule: FailureRule | None, node: str) -> str:
+    """Return that a rule wants the job off the node of an end: `, off n2 for 1h`; "" none does."""
+    if rule is None or rule.action != RESTART or not rule.exclude_node_ms or not node:
+        return ""
+    return f", off {node} for {format_duration(rule.exclude_node_ms)}"
+
+
 def condition_words(rule: FailureRule) -> str:
     """Return what has to hold, as people read it: `exit code 3 or 4 of worker`."""
     words = " and ".join(_conditions(rule)) or "any failure"

@@ -101,7 +101,8 @@ def _what_follows(
     if new.phase is AttemptPhase.ENDED and outcome.cause is Cause.LOST:
         return budget, _when_known_gone(job), details
     follows = f"; again in {duration_words(delay_ms)}" if delay_ms else "; again at once"
-    return budget, follows, details
+    off = rules.kept_off_words(rules.rule_of(job.spec, outcome), new.node)
+    return budget, f"{follows}{off}", details
 
 
 def _charge_words(

@@ -442,6 +442,21 @@ def test_C23_a_restart_with_more_memory_says_how_much() -> None:
     assert found.answer.endswith("later, with 12Gi")
 
 
+def test_C71_an_end_whose_rule_keeps_the_job_off_a_node_says_so_with_the_node() -> None:
+    cluster = Cluster()
+    rule = FailureRule(exit_codes=(9,), exclude_node_ms=3_600_000, delay_ms=1_000)
+    cluster.run(spec(role(), failure=(rule,)))
+    cluster.exit("worker-0", code=9)
+    cluster.wait(10_000)
+    cluster.bring_up()
+
+    found = answer(cluster, WHY_RESTARTED, "Crashed")
+    told = [one.message for one in cluster.job.timeline if "crashed" in one.message]
+
+    assert ", by failure[0], off n1 for 1h; attempt 2 began" in found.answer
+    assert told[0].endswith("; again in 1 s, off n1 for 1h")
+
+
 def test_StartTimedOut_says_what_did_not_come() -> None:
     assert "was not placed in time" in answer(timed_out(), WHY_RESTARTED, "StartTimedOut").answer
 
