@@ -121,8 +121,10 @@ def assembled_ms(job: Job, role: RoleState) -> int | None:
         return 0
     if there < minimum_of(job, role):
         return None
-    quiet_ms = max(role.placed_ms, role.begun_ms) + ELASTIC_WAIT_MS
-    return min(quiet_ms, job.start_clock_ms + ELASTIC_WAIT_MAX_MS)
+    # Who holds may wait for others no longer than `readyTimeout`: it starts well before.
+    patience_ms = job.spec.ready_timeout_ms // 2
+    quiet_ms = max(role.placed_ms, role.begun_ms) + min(ELASTIC_WAIT_MS, patience_ms)
+    return min(quiet_ms, job.start_clock_ms + min(ELASTIC_WAIT_MAX_MS, patience_ms))
 
 
 def is_assembled(job: Job, at_ms: int) -> bool:

@@ -125,6 +125,16 @@ def test_a_member_that_a_rule_lets_complete_does_not_take_its_group_round_in_cir
         assert town.world.jobs["j2"].generation <= 31
 
 
+def test_an_elastic_gang_starts_with_what_it_has_before_its_members_waited_too_long() -> None:
+    """14: it waited 30 s for a third place, and its members were given up after 20 s."""
+    features = "two workers", "more workers", "elastic", "success", "all GPUs", "short start"
+
+    town = play(Script(54558, (PlannedJob(0, 0, features),), hosts=2))
+
+    assert town.world.jobs["j0"].start_timeouts == 0
+    assert town.world.jobs["j0"].phase == "Succeeded"
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs.
