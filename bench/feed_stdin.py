@@ -12,27 +12,27 @@ GOAL_GB_PER_S = 2.5
 GOAL_RATIO = 0.5
 
 
-def run() -> list[Figure]:
+def run(*, rounds: int = ROUNDS, lines: int = click_rows.LINES) -> list[Figure]:
     """Measure whole files and leases of 64 MiB against `cat | wc -l`."""
-    paths = click_rows.write_lines(feeding.DATA / "lines")
+    paths = click_rows.write_lines(feeding.DATA / f"lines-{lines}", lines=lines)
     units = feeding.units_of(paths, "text")
     giga = sum(unit.byte_count for unit in units) / 1e9
-    lines = str(sum(path.read_bytes().count(b"\n") for path in paths))
+    wanted = str(sum(path.read_bytes().count(b"\n") for path in paths))
     plan = FeedPlan("lines", "stdin", "lines", {}, 0)
 
     def fed(granule: int) -> float:
         out, seconds = feeding.feed(units, plan, ["wc", "-l"], granule=granule)
-        assert out.strip() == lines
+        assert out.strip() == wanted
         return giga / seconds
 
     names = " ".join(f"'{path}'" for path in paths)
     found = feeding.rounds(
         {
-            "cat": lambda: giga / feeding.timed(f"cat {names} | wc -l", wanted=lines),
+            "cat": lambda: giga / feeding.timed(f"cat {names} | wc -l", wanted=wanted),
             "whole files": lambda: fed(0),
             "leases of 64 MiB": lambda: fed(LEASE_BYTES),
         },
-        ROUNDS,
+        rounds,
     )
     bare = statistics.median(found.pop("cat"))
     return [_figure(what, statistics.median(rates), bare) for what, rates in found.items()]

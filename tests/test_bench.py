@@ -9,6 +9,7 @@ import pytest
 from bench import __main__ as bench
 from bench import (
     balance,
+    feed_stdin,
     feed_tensorflow,
     feed_torch,
     feeding,
@@ -103,6 +104,7 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
     "balance": lambda: balance.run(records=400, worlds=1),
     "gateway": lambda: gateway.run(rows=2_000, lines=500),
     "memory": lambda: memory.run(rows=100_000),
+    "stdin": lambda: feed_stdin.run(rounds=1, lines=500),
     "tensorflow": lambda: feed_tensorflow.run(rounds=1, rows=2_000),
     "torch": lambda: feed_torch.run(rounds=1, rows=2_000),
     "wire": lambda: lease_wire.run(readers=4, rounds=1, seconds=0.05),
