@@ -29,6 +29,12 @@ GIVEN_UP = Script(
     (Deed(579, "kill head at an entry", 37_819), Deed(3_536, "lose host", 61_935)),
 )
 
+SHORT_OF_ROOM = Script(
+    54558,
+    (PlannedJob(0, 0, ("two workers", "more workers", "elastic", "all GPUs", "short start")),),
+    hosts=2,
+)
+
 
 class Mutant(Struct, frozen=True):
     """One fault."""
@@ -304,6 +310,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "case AttemptPhase.GONE if attempt.is_quarantined:",
         "case AttemptPhase.GONE if False:",
         GIVEN_UP,
+    ),
+    Mutant(
+        "a stream without rows ends anew after its close",
+        "primusd.datafeed.ledger:apply",
+        'state.phase == after.phase == "Done"',
+        'state.phase == "Done"',
+        Script(
+            70021,
+            (PlannedJob(0, 0, ("stream", "staging")), PlannedJob(1, 0, ("stream", "staging"))),
+        ),
+    ),
+    Mutant(
+        "an elastic gang waits on while its members are given up",
+        "primusd.job.gates:assembled_ms",
+        "patience_ms = job.spec.ready_timeout_ms // 2",
+        "patience_ms = 1 << 40",
+        SHORT_OF_ROOM,
     ),
 )
 """Each with the seed that finds it."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from primusd.datafeed.events import ReaderEnded
 from primusd.job import events as ev
 from primusd.job.failover import unit_of
 from primusd.job.phases import Budget
@@ -113,6 +114,19 @@ def test_who_gets_no_other_try_by_a_rule_gets_none_though_its_group_begins_anew(
     assert cluster.replica("worker-0").last_number == 1
     assert cluster.phases()[0] == ("Completed" if action == "complete" else "Failed")
     cluster.check_replay()
+
+
+def test_a_stream_hears_of_an_end_that_a_rule_makes_a_completion_as_of_one() -> None:
+    """It took such an end for a loss, and the group began anew for ever, charged to nobody."""
+    cluster = Cluster()
+    cluster.run(grouped(failure=(FailureRule("complete", exit_codes=(1,)),)))
+
+    cluster.exit("worker-0", code=1)
+    cluster.exit("worker-1", code=3)
+
+    told = [one.event for entry in cluster.entries for one in entry.records]
+    ends = [one for one in told if isinstance(one, ReaderEnded)]
+    assert [one.has_completed for one in ends] == [True, False]
 
 
 def test_who_used_a_budget_up_gets_no_other_try_though_others_make_its_role_restart() -> None:
