@@ -9,7 +9,7 @@ from bench.figures import Figure, unmeasured
 from bench.rivals import RivalAbsentError, rival_python, rival_says
 from primusd.executor.protocol import FeedPlan
 
-ROUNDS = 3
+ROUNDS = 2
 BATCH_ROWS = 8192
 GOAL_ROWS_PER_S = 2.5e6
 GOAL_RATIO = 6.0

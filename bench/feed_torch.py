@@ -20,7 +20,7 @@ from bench.rivals import RivalAbsentError, rival_python, rival_says
 from primusd.executor.protocol import FeedPlan
 
 REPEATS = 2
-ROUNDS = 3
+ROUNDS = 2
 BATCH_ROWS = 1024
 BATCH_TOKENS = 32
 TOKENS = 2048

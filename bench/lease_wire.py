@@ -14,12 +14,12 @@ from bench import feeding
 from bench.figures import Figure
 from bench.rivals import RivalAbsentError, rival_says
 
-READERS = 10_000
-SECONDS = 3.0
+READERS = 4_000
+SECONDS = 2.0
 BATCH = 32
 CLIENTS = 8
 PER_S = 2_000
-ROUNDS = 3
+ROUNDS = 2
 TICK_S = 0.01
 """What the kernel counts CPU in."""
 OVER_ONE, OVER_MANY, OVER_BATCHED = 1.0, 1.5, 10.0

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-SECONDS = 3.0
+SECONDS = 2.0
 WAIT_S = 60.0
 SHARDS = 50_000
 PAIRS = 2_000

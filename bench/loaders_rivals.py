@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 3.0
+SECONDS = 2.0
 BATCH = {"rows": 1024, "tokens": 32}
 CONVERTED = {"rows": 50_000, "tokens": 4_000}
 FLOATS = [f"I{number + 1}" for number in range(13)]
