@@ -158,12 +158,29 @@ class NodeRegistry:
             return Refused("badKey", f"the key is not that of {hello.node}")
         if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
             return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
+        other = self._other(hello)
+        if other is not None:
+            return Refused("nameTaken", f"{other.home} is connected as {hello.node}")
         outage = self._engine.outage
         if isinstance(outage, NotLeaderError):
             return Refused("notLeader", outage.message)
         if outage is not None:
             return Refused("busy", outage.message, retry_ms=BUSY_RETRY_MS)
         return NodeWelcome(VERSION)
+
+    def _other(self, hello: NodeHello) -> NodeHello | None:
+        """Return the node that has this one's file, and is heard; None: there is no other.
+
+        By turns they would each take the connection, and report the other's attempts as gone.
+        """
+        now_ms = self._clock.boot_ms()
+        for session in self._sessions:
+            known = session.hello
+            is_live = not session.is_closed and now_ms - session.heard_ms < SILENT_MS
+            is_same = (known.boot_id, known.home) == (hello.boot_id, hello.home)
+            if known.node == hello.node and is_live and known.home and hello.home and not is_same:
+                return known
+        return None
 
     async def _serve(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
         hello = session.hello

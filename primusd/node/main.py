@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -242,6 +243,7 @@ def make_hello(settings: Settings, bootstrap: NodeBootstrap) -> NodeHello:
         gpus=find_gpus(local.gpus),
         port_range=local.ports,
         labels=dict(local.labels),
+        home=f"{socket.gethostname()}:{settings.state.resolve()}",
     )
 
 

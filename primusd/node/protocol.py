@@ -24,6 +24,9 @@ class NodeHello(Struct, frozen=True, array_like=True, tag="nodeHello"):
     """Uuid, model, memory bytes."""
     port_range: tuple[int, int]
     labels: Mapping[str, str]
+    home: str = ""
+    """Its host and state directory, by which two nodes that share a file are told apart; "" not
+    known."""
 
 
 class NodeAttempt(Struct, frozen=True, array_like=True):

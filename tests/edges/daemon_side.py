@@ -300,8 +300,11 @@ async def executor_voice(daemon: Daemon, attempt: AttemptId) -> AsyncIterator[Vo
         yield opened
 
 
-def node_hello(name: str = "n1", *, boot: str = "boot-1", cluster: str = CLUSTER) -> NodeHello:
-    return NodeHello((1, 1), cluster, name, boot, "0.1.0", 4_000, 8 << 30, (), (20_000, 20_999), {})
+def node_hello(
+    name: str = "n1", *, boot: str = "boot-1", cluster: str = CLUSTER, home: str = ""
+) -> NodeHello:
+    ports = (20_000, 20_999)
+    return NodeHello((1, 1), cluster, name, boot, "0.1.0", 4_000, 8 << 30, (), ports, {}, home)
 
 
 @asynccontextmanager

@@ -191,6 +191,29 @@ async def test_a_daemon_that_does_not_lead_refuses_nodes(daemon: Daemon) -> None
     assert refused.code == "notLeader"
 
 
+@pytest.mark.parametrize(("boot", "home"), [("boot-1", "b:/state"), ("boot-2", "a:/state")])
+async def test_a_second_node_with_a_copy_of_the_file_is_refused_until_the_first_is_silent(
+    daemon: Daemon, boot: str, home: str
+) -> None:
+    async with voice(daemon, key=KEY, path=PATH) as first:
+        await first.say_as_node(node_hello(home="a:/state"))
+        assert isinstance(await first.hear_as_node(), NodeWelcome)
+
+        async with voice(daemon, key=KEY, path=PATH) as second:
+            await second.say_as_node(node_hello(boot=boot, home=home))
+            refused = await second.hear_as_node()
+        async with voice(daemon, key=KEY, path=PATH) as same:
+            await same.say_as_node(node_hello(home="a:/state"))
+            assert isinstance(await same.hear_as_node(), NodeWelcome)
+            daemon.clock.advance(15_000)
+            async with voice(daemon, key=KEY, path=PATH) as later:
+                await later.say_as_node(node_hello(boot=boot, home=home))
+                assert isinstance(await later.hear_as_node(), NodeWelcome)
+
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.text) == ("nameTaken", "a:/state is connected as n1")
+
+
 async def test_a_newer_connection_of_a_node_counts(daemon: Daemon) -> None:
     async with voice(daemon, key=KEY, path=PATH) as first:
         await welcome(first)
