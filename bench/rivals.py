@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "rivals"
+FOLDER = Path(__file__).parent / "locks"
 INSTALL_S = 1200.0
 RUN_S = 120.0
 NEEDS = {
@@ -43,7 +43,7 @@ class RivalAbsentError(Exception):
 
 
 def rival_python(name: str) -> Path:
-    """Return the Python of an environment with what `bench/rivals/<name>.txt` pins.
+    """Return the Python of an environment with what `bench/locks/<name>.txt` pins.
 
     Raises:
         RivalAbsentError: It cannot be made.
