@@ -75,6 +75,7 @@ CELLS_NOT_BY_SEEDS: dict[Cell, str] = {
     ("demand", "DemandEvicted", "Waiting"): "settle stops only what has all that it wants",
     ("job", "VerdictReached", "Suspended"): "a stream that fails in the moments of the stop",
     ("replica", "ReplicaRecalled", "Failed"): "in a job that goes on without it",
+    ("stream settles", "StreamEnded", "Closed"): "only journals from before have it",
 }
 """Cells that tests/state drives and no whole life of these seeds comes to."""
 
