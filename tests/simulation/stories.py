@@ -103,6 +103,15 @@ STORIES: tuple[Script, ...] = (
         for seed in range(8)
     ),
     *(Script(seed, _job("poison", "budgets", "quick restarts")) for seed in range(4)),
+    # What was left out is asked for again once all else is read.
+    *(
+        Script(
+            seed,
+            _job("bad stream", "drain", "more workers"),
+            tuple(Deed(at_ms, "retry task", at_ms) for at_ms in range(1_500, 12_000, 500)),
+        )
+        for seed in (2, 4, 6)
+    ),
     # The first words of attempts come at the same time as other news of them.
     *(
         Script(
