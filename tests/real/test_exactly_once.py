@@ -96,8 +96,13 @@ def running(head: Any) -> Any:
     return head
 
 
+@pytest.mark.soak
 def test_each_row_is_in_the_surviving_lineage_once(running: Any) -> None:
-    """kill -9 of a trainer, of an executor, and of the daemon, each behind a checkpoint."""
+    """kill -9 of a trainer, of an executor, and of the daemon, each behind a checkpoint.
+
+    About one run of six stalls for the 60 s of a mark, or counts rows as repeated: still open, see
+    "Promises" in docs/datafeed.md.
+    """
     head = running
     head.until("a checkpoint is there", lambda: newest(head) >= 5 and trainer_of(head) > 0)
     os.kill(trainer_of(head), signal.SIGKILL)
