@@ -33,6 +33,7 @@ def told(head: Any, name: str, reason: str) -> list[str]:
 def test_C35_a_launcher_finds_every_worker_answering_at_its_first_try(shared: Any) -> None:
     listen = (
         "import os, socket, time; time.sleep(0.6); s = socket.socket(); "
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
         "s.bind(('', int(os.environ['PRIMUS_PORT']))); s.listen(); time.sleep(600)"
     )
     connect = (
