@@ -105,7 +105,8 @@ class Kafka:
             for bits in (256, 512)
             for word in ("--add-scram", f"SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]")
         ]
-        words = ("format", "-t", cluster, "-c", str(settings), *scram)
+        # With `=`: one in 64 ids begins with a dash, which reads like another option.
+        words = ("format", f"--cluster-id={cluster}", "-c", str(settings), *scram)
         tool = java(jars, "kafka.tools.StorageTool", *words, heap_mib=64, properties=quiet)
         self._format = Service("format", tool, folder)
         command = java(jars, "kafka.Kafka", str(settings), heap_mib=96, properties=quiet)
