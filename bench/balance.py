@@ -1,7 +1,7 @@
 """Four readers, one four times slower: how long after the first the last ends, in virtual time."""
 
 from bench.figures import Figure
-from primusd.datafeed.splitting import GRANULE_MS
+from primusd.datafeed.ledger.splitting import GRANULE_MS
 from tests.simulation.feed_world import World
 
 RECORDS = 40_000

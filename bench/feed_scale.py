@@ -12,8 +12,8 @@ import msgspec
 
 from bench.figures import Figure
 from bench.rivals import RivalAbsentError, rival_says
-from primusd.datafeed import ledger
-from primusd.datafeed.events import (
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.events import (
     BeatReceived,
     ReaderOpened,
     RestoreRequested,
@@ -22,7 +22,7 @@ from primusd.datafeed.events import (
     StreamEvent,
     UnitsListed,
 )
-from primusd.datafeed.model import LeaseState, Stream, reader_of
+from primusd.datafeed.ledger.model import LeaseState, Stream, reader_of
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.job.ids import AttemptId
 from primusd.job.machine import At, Ignore

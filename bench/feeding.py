@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 
 from bench.grantor import Grantor, drive
+from primusd.datafeed.delivery.server import FeedServer
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.server import FeedServer
 from primusd.datafeed.sources.files import list_sources
 from primusd.executor.protocol import FeedPlan
 from primusd.job.ids import AttemptId

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from primusd.datafeed.delivery.server import FeedServer
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Lease, Unit
-from primusd.datafeed.server import FeedServer
 
 OPEN_END = 1 << 62
 TTL_MS = 30_000

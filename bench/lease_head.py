@@ -21,7 +21,7 @@ from primusd.api.launch_orders import OrderSettings
 from primusd.api.live_values import LiveValues
 from primusd.api.log_copies import LogCopies
 from primusd.clock import SystemClock
-from primusd.datafeed.events import UnitsListed
+from primusd.datafeed.ledger.events import UnitsListed
 from primusd.datafeed.protocol import Unit
 from primusd.engine import Engine, EngineSettings
 from primusd.job.events import AttemptLaunched, JobSubmitted

@@ -16,9 +16,9 @@ import anyio
 from bench.figures import Figure
 from primusd import core
 from primusd.core import World
-from primusd.datafeed import ledger
-from primusd.datafeed.events import BeatReceived, ReaderOpened, StreamDeclared, UnitsListed
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.events import BeatReceived, ReaderOpened, StreamDeclared, UnitsListed
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Unit
 from primusd.inbox import PROPOSALS_PER_STEP_MAX
 from primusd.job.ids import AttemptId

@@ -12,14 +12,14 @@ from primus.errors import FeedError
 from primus.feed import Wanted
 
 try:
-    from primusd.datafeed.columns import (
+    from primusd.datafeed.delivery.columns import (
         ColumnError,
         ColumnPlan,
         describe,
         encode_rows,
         numpy_plan,
     )
-    from primusd.datafeed.dense import Stacker
+    from primusd.datafeed.delivery.dense import Stacker
     from primusd.datafeed.formats.base import ReadError, RowBlock
     from primusd.datafeed.formats.opening import Opener
     from primusd.datafeed.formats.settings import Settings

@@ -11,11 +11,11 @@ import anyio.to_thread
 import structlog
 
 from primusd.core import World
-from primusd.datafeed import savepoints
-from primusd.datafeed.carrying import carried_units, order_fault, order_of, whole_epochs
-from primusd.datafeed.events import CarryingFailed, PositionsCarried, PositionsKept
-from primusd.datafeed.model import CarriedUnit, Savepoint, Stream
-from primusd.datafeed.portable import Portable, PortableError, as_carried, as_portable
+from primusd.datafeed.ledger import savepoints
+from primusd.datafeed.ledger.carrying import carried_units, order_fault, order_of, whole_epochs
+from primusd.datafeed.ledger.events import CarryingFailed, PositionsCarried, PositionsKept
+from primusd.datafeed.ledger.model import CarriedUnit, Savepoint, Stream
+from primusd.datafeed.ledger.portable import Portable, PortableError, as_carried, as_portable
 from primusd.engine import Engine
 from primusd.errors import NotFoundError, PrimusdError
 from primusd.job.commands import CarryPositions, KeepPositions

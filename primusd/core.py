@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from primusd.admission import machine as admission
 from primusd.admission.model import Admission
-from primusd.datafeed import ledger
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import Stream
 from primusd.errors import (
     ConflictError,
     KeyReusedError,

@@ -16,8 +16,8 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from primusd import core
 from primusd.carriage import carry_positions, keep_positions
-from primusd.datafeed.events import ListingFailed, UnitsListed
-from primusd.datafeed.model import UnitEntry
+from primusd.datafeed.ledger.events import ListingFailed, UnitsListed
+from primusd.datafeed.ledger.model import UnitEntry
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.listing import Piece
 from primusd.engine import Anew, Engine

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import anyio
 import structlog
 
-from primusd.datafeed.events import ListingFailed
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.events import ListingFailed
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.topics import Cluster, UnusableError, first_look, look

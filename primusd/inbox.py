@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 
 from primusd.core import Answer, Rejected
-from primusd.datafeed.events import BeatReceived
+from primusd.datafeed.ledger.events import BeatReceived
 from primusd.errors import PrimusdError, TooManyRequestsError
 from primusd.records import Proposal
 

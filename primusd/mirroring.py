@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from primusd.clock import Clock
 from primusd.core import World
-from primusd.datafeed.places import PartitionPlace, partition_places
+from primusd.datafeed.ledger.places import PartitionPlace, partition_places
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.topics import Cluster, Place
 from primusd.following import CLOSE_S, OpenCluster, open_cluster

@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 from primusd.compat.task_store import is_task_store, read_task_store
-from primusd.datafeed.portable import (
+from primusd.datafeed.ledger.portable import (
     BYTES_MAX,
     Portable,
     PortableError,

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from primusd.admission.events import AdmissionEvent
-from primusd.datafeed.events import StreamEvent
+from primusd.datafeed.ledger.events import StreamEvent
 from primusd.job.events import JobEvent
 
 SCHEMA = 1

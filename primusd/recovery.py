@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from primusd import core
 from primusd.admission.model import Admission
 from primusd.core import Machine, World
-from primusd.datafeed.events import StreamDeclared
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.events import StreamDeclared
+from primusd.datafeed.ledger.model import Stream
 from primusd.job.events import ForgetRequested, JobSubmitted
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of

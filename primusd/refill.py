@@ -9,7 +9,7 @@ from itertools import chain
 
 from primusd.admission import events as admission
 from primusd.core import World
-from primusd.datafeed.events import StreamDeclared
+from primusd.datafeed.ledger.events import StreamDeclared
 from primusd.job import events as ev
 from primusd.job.ids import Span, replica_name
 from primusd.job.model import Job, replicas_of

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from primusd import core
 from primusd.admission.model import Admission
 from primusd.core import World
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.model import Stream
 from primusd.errors import MalformedError, ResourceVersionTooOldError
 from primusd.job.events import JobSubmitted
 from primusd.job.model import Job

@@ -5,7 +5,7 @@ import anyio.to_thread
 import structlog
 
 from primusd.core import World
-from primusd.datafeed import invariants as feed_invariants
+from primusd.datafeed.ledger import invariants as feed_invariants
 from primusd.engine import Engine
 from primusd.job import invariants as job_invariants
 

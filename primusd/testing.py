@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from primusd.clock import ManualClock
-from primusd.datafeed.model import UnitEntry
+from primusd.datafeed.ledger.model import UnitEntry
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.listing import PIECE_UNITS, Piece
 from primusd.engine import Anew, Engine

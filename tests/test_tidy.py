@@ -36,7 +36,7 @@ ENTRY_POINTS = {
     "primusd.testing",
 }
 # What tests hold after each step.
-INVARIANTS = {"primusd.job.invariants", "primusd.datafeed.invariants"}
+INVARIANTS = {"primusd.job.invariants", "primusd.datafeed.ledger.invariants"}
 
 
 def python_files(*folders: str) -> list[Path]:

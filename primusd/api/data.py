@@ -9,9 +9,9 @@ from primusd.api.asking import answer, caller_of, choice, context_of, find_job, 
 from primusd.api.context import Context
 from primusd.api.watching import is_watch, serve_watch
 from primusd.core import Ignored, Recorded
-from primusd.datafeed.accounts import TASK_PHASES
-from primusd.datafeed.events import PauseRequested, ResumeRequested
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.accounts import TASK_PHASES
+from primusd.datafeed.ledger.events import PauseRequested, ResumeRequested
+from primusd.datafeed.ledger.model import Stream
 from primusd.errors import NotFoundError
 from primusd.job.model import Job
 from primusd.views import feed_documents as documents

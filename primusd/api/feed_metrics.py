@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.model import Stream
 from primusd.job.model import Job
 from primusd.views.live import Live
 from primusd.views.streams import reader_statuses, stream_status

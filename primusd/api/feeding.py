@@ -7,7 +7,7 @@ from aiohttp import web
 
 from primusd.api.asking import context_of, find_job
 from primusd.api.data import find_streams
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.model import Stream
 from primusd.errors import ConflictError, NoGatewayError
 from primusd.job.model import Attempt, Job, replicas_of
 from primusd.job.phases import AttemptPhase

@@ -6,7 +6,7 @@ at once, meets no refused cell (docs/protocol.md §4).
 
 from collections.abc import Iterator
 
-from primusd.datafeed.events import BeatReceived
+from primusd.datafeed.ledger.events import BeatReceived
 from primusd.executor.protocol import Report
 from primusd.job.events import (
     AttemptEvent,

@@ -18,7 +18,7 @@ from primusd.api import (
     stacks,
 )
 from primusd.api.openapi import Route
-from primusd.datafeed.portable import Portable
+from primusd.datafeed.ledger.portable import Portable
 from primusd.views import (
     cluster_documents,
     documents,

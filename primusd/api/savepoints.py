@@ -8,8 +8,8 @@ from primusd.api.context import Context
 from primusd.api.data import find_streams
 from primusd.carriage import exported
 from primusd.core import Ignored
-from primusd.datafeed.carrying import order_fault
-from primusd.datafeed.events import (
+from primusd.datafeed.ledger.carrying import order_fault
+from primusd.datafeed.ledger.events import (
     RestoreRequested,
     SavepointDropped,
     SavepointImported,
@@ -18,8 +18,8 @@ from primusd.datafeed.events import (
     TaskRetryRequested,
     TaskSkipRequested,
 )
-from primusd.datafeed.model import Savepoint, Stream
-from primusd.datafeed.portable import FORM, Portable, PortableError, as_carried, check
+from primusd.datafeed.ledger.model import Savepoint, Stream
+from primusd.datafeed.ledger.portable import FORM, Portable, PortableError, as_carried, check
 from primusd.errors import ConflictError, MalformedError, NotFoundError, Problem
 from primusd.job.model import Job
 from primusd.jobfile.promises import is_savepoint_name

@@ -8,8 +8,8 @@ import anyio
 
 from primusd.api.peers_news import PeersNews, Told, newest_due_ms
 from primusd.core import World
-from primusd.datafeed.model import Stream, reader_of
-from primusd.datafeed.orders import feed_orders
+from primusd.datafeed.ledger.model import Stream, reader_of
+from primusd.datafeed.ledger.orders import feed_orders
 from primusd.datafeed.protocol import FeedOrders
 from primusd.executor.protocol import Answer, Ask, Hold, Leave, Near, Orders, Report, Start
 from primusd.job.ids import AttemptId

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from primusd.datafeed.model import CarriedUnit, DeadRange, Range
-from primusd.datafeed.ranges import union
+from primusd.datafeed.ledger.model import CarriedUnit, DeadRange, Range
+from primusd.datafeed.ledger.ranges import union
 from primusd.errors import PrimusdError
 
 RUNNING = "running_task_statuses"

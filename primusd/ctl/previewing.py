@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # pyarrow takes longer to load than a call of any other verb 
 
     from primusd.datafeed.formats.opening import Opener
     from primusd.datafeed.formats.settings import Place
-    from primusd.datafeed.transforming import Transformer
+    from primusd.datafeed.reader.transforming import Transformer
 
 ROWS = 10
 ROWS_MAX = 100_000
@@ -159,7 +159,7 @@ def _folder(job: JobFile, stream: StreamSpec) -> str:
 
 
 def _transformer(stream: StreamSpec, place: "Place") -> "Transformer | None":
-    from primusd.datafeed.transforming import Transformer  # noqa: PLC0415
+    from primusd.datafeed.reader.transforming import Transformer  # noqa: PLC0415
 
     if stream.transform is None:
         return None

@@ -13,7 +13,7 @@ from primusd.ctl.documents import count, mappings, text
 from primusd.ctl.failures import USAGE, CtlError
 from primusd.ctl.output import grouped
 from primusd.ctl.reading import pages
-from primusd.datafeed.portable import Portable, encode
+from primusd.datafeed.ledger.portable import Portable, encode
 from primusd.errors import PrimusdError
 from primusd.position_files import read_positions
 

@@ -11,7 +11,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from primusd.clock import SystemClock
-from primusd.datafeed.server import FeedServer
+from primusd.datafeed.delivery.server import FeedServer
 from primusd.executor import machine
 from primusd.executor.cgroup import Group, find_trees, make_group
 from primusd.executor.connection import Head

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from primusd import __version__
-from primusd.datafeed.server import boot_clock
+from primusd.datafeed.delivery.server import boot_clock
 from primusd.executor import machine
 from primusd.executor.connection import Connection, UnreachableError
 from primusd.executor.drilling import FAULTS, Drill

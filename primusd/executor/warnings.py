@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from primusd.datafeed.server import FeedServer
+from primusd.datafeed.delivery.server import FeedServer
 from primusd.executor.preparing import write_whole
 from primusd.executor.protocol import Near
 from primusd.executor.trainer import Trainer

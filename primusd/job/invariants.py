@@ -1,7 +1,7 @@
 """What must hold after every step, of jobs and admission: docs/state-machines.md §12.
 
 Checked after each step in tests, and on sampling in the daemon. The numbers are the page's;
-7 to 9 are the ledger's (`datafeed/invariants.py`), 11, 12 and 14 are properties of runs.
+7 to 9 are the ledger's (`datafeed/ledger/invariants.py`), 11, 12 and 14 are properties of runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

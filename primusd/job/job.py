@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from primusd.admission.events import JobEnded, JobForgotten, JobNoted, SlotFreed
-from primusd.datafeed.events import (
+from primusd.datafeed.ledger.events import (
     PauseRequested,
     ReaderEnded,
     ReaderOpened,

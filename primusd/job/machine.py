@@ -1,6 +1,6 @@
 """What every machine is: a value with five pure functions of the same names and shapes.
 
-A machine's module (`job/job.py`, `admission/machine.py`, `datafeed/ledger.py`) offers
+A machine's module (`job/job.py`, `admission/machine.py`, `datafeed/ledger/machine.py`) offers
 
 - `apply(state, event, at) -> state | None | Ignore`: the fact is true now; None when the machine is
   gone; `Ignore` when the table says that it changes nothing; raises a PrimusdError for a cell that
@@ -15,7 +15,7 @@ A machine's module (`job/job.py`, `admission/machine.py`, `datafeed/ledger.py`) 
 from msgspec import Struct
 
 from primusd.admission.events import AdmissionEvent
-from primusd.datafeed.events import StreamEvent
+from primusd.datafeed.ledger.events import StreamEvent
 from primusd.job.events import JobEvent
 
 

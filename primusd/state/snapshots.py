@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from primusd.admission.model import Admission
 from primusd.core import Machine, World, find
-from primusd.datafeed.model import Stream, UnitEntry
+from primusd.datafeed.ledger.model import Stream, UnitEntry
 from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET, Struct
 
 from primusd.core import World
-from primusd.datafeed.ledger import LIVE_PHASES
+from primusd.datafeed.ledger.machine import LIVE_PHASES
 from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason

@@ -6,9 +6,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from primusd.datafeed.grants import does_wait
-from primusd.datafeed.model import Stream
-from primusd.datafeed.places import PartitionPlace
+from primusd.datafeed.ledger.grants import does_wait
+from primusd.datafeed.ledger.model import Stream
+from primusd.datafeed.ledger.places import PartitionPlace
 from primusd.job.ids import AttemptId
 from primusd.job.spec import is_endless
 from primusd.units import bytes_words

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from primusd.datafeed.accounts import tasks
-from primusd.datafeed.model import EpochState, Stream, UnitState, size_of
-from primusd.datafeed.places import PartitionPlace
-from primusd.datafeed.ranges import measure, total, union
-from primusd.datafeed.tasks import dead_ranges
-from primusd.datafeed.tracks import Tracks, is_passed, tracks_of
+from primusd.datafeed.ledger.accounts import tasks
+from primusd.datafeed.ledger.model import EpochState, Stream, UnitState, size_of
+from primusd.datafeed.ledger.places import PartitionPlace
+from primusd.datafeed.ledger.ranges import measure, total, union
+from primusd.datafeed.ledger.tasks import dead_ranges
+from primusd.datafeed.ledger.tracks import Tracks, is_passed, tracks_of
 from primusd.job.spec import Source
 from primusd.views.feed_documents import LeftOut, SourceStatus
 from primusd.views.feed_findings import UNITS_MAX

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import UNSET, UnsetType
 
 from primusd.core import World
-from primusd.datafeed.accounts import unit_word
+from primusd.datafeed.ledger.accounts import unit_word
 from primusd.job.limits import deadline_at_ms, used_ms
 from primusd.job.model import FirstCause, Job, RoleState, Verdict
 from primusd.job.phases import Budget, JobPhase

@@ -5,12 +5,12 @@ from itertools import islice
 from msgspec import UNSET, UnsetType
 
 from primusd.core import World
-from primusd.datafeed.accounts import Positions, positions, tasks
-from primusd.datafeed.carrying import carried_units, whole_epochs
-from primusd.datafeed.model import OPEN_END, ReaderState, Savepoint, Stream
-from primusd.datafeed.places import PartitionPlace, partition_places
+from primusd.datafeed.ledger.accounts import Positions, positions, tasks
+from primusd.datafeed.ledger.carrying import carried_units, whole_epochs
+from primusd.datafeed.ledger.model import OPEN_END, ReaderState, Savepoint, Stream
+from primusd.datafeed.ledger.places import PartitionPlace, partition_places
+from primusd.datafeed.ledger.ranges import measure
 from primusd.datafeed.protocol import FeedReport
-from primusd.datafeed.ranges import measure
 from primusd.job.ids import AttemptId
 from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless, leaves_rows_out
 from primusd.views import feed_documents as documents

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
-from primusd.datafeed.accounts import TASK_PHASES, Flaw, TaskRange, Verified, tasks, verify
-from primusd.datafeed.model import OPEN_END, Stream
+from primusd.datafeed.ledger.accounts import TASK_PHASES, Flaw, TaskRange, Verified, tasks, verify
+from primusd.datafeed.ledger.model import OPEN_END, Stream
 from primusd.views import feed_documents as documents
 from primusd.views.times import known_time
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from primusd.datafeed import invariants, ledger
-from primusd.datafeed.events import (
+from primusd.datafeed.ledger import invariants
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.events import (
     BeatReceived,
     ReaderEnded,
     ReaderOpened,
@@ -14,7 +15,7 @@ from primusd.datafeed.events import (
     StreamEvent,
     UnitsListed,
 )
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import (
     BadRange,
     FeedAsk,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bench.grantor import Grantor
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
-from primusd.datafeed.reader_state import IDLE_S, ReaderState
+from primusd.datafeed.reader.state import IDLE_S, ReaderState
 
 TTL_S = 30.0
 BYTES_A_ROW = 3

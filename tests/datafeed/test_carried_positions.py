@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger, savepoints
-from primusd.datafeed.carrying import carried_units, order_fault, order_of, whole_epochs
-from primusd.datafeed.model import CarriedUnit, Range, Stream
-from primusd.datafeed.portable import (
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger import savepoints
+from primusd.datafeed.ledger.carrying import carried_units, order_fault, order_of, whole_epochs
+from primusd.datafeed.ledger.model import CarriedUnit, Range, Stream
+from primusd.datafeed.ledger.portable import (
     Portable,
     PortableError,
     as_carried,

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import primus
-from primusd.datafeed.columns import ColumnError
-from primusd.datafeed.dense import Stacker
+from primusd.datafeed.delivery.columns import ColumnError
+from primusd.datafeed.delivery.dense import Stacker
 
 BATCH = pa.record_batch(
     {

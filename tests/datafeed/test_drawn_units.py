@@ -12,9 +12,9 @@ import pytest
 
 from primusd.datafeed import keyed
 from primusd.datafeed.drawing import Drawing, described, drawing_of
-from primusd.datafeed.drawn import drawn
 from primusd.datafeed.formats.base import ReadError, RowBlock, UnitFile, open_unit
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.reader.drawn import drawn
 from primusd.job.spec import Sample, Shuffle, Source, StreamSpec
 
 ROWS = 5_000

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import UNSET
 
-from primusd.datafeed.events import BeatReceived
-from primusd.datafeed.places import partition_places
+from primusd.datafeed.ledger.events import BeatReceived
+from primusd.datafeed.ledger.places import partition_places
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, Unit
 from primusd.job.ids import AttemptId
 from primusd.views.feed_documents import LeftOut, SourceStatus

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job.commands import KeepPositions, ListUnits

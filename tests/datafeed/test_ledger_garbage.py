@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import BadRange, FeedAsk, FeedReport, Held, UnitMap
 from tests.datafeed.ledger_driver import Driver, attempt_id, rows_unit, stream_spec, text_unit
 

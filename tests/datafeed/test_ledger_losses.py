@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
 from primusd.errors import NotFoundError
 from primusd.job.events import StreamFinished, StreamReopened

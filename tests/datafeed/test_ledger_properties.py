@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import invariants, ledger
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import invariants
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import FeedReport, Held, Unit, UnitMap
 from primusd.job.events import ReaderSettled, StreamFinished
 from primusd.job.ids import AttemptId

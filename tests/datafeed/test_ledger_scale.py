@@ -5,9 +5,9 @@ import random
 import msgspec
 import pytest
 
-from primusd.datafeed import invariants
-from primusd.datafeed.events import BeatReceived, ReaderOpened, SavepointRequested
-from primusd.datafeed.model import reader_of
+from primusd.datafeed.ledger import invariants
+from primusd.datafeed.ledger.events import BeatReceived, ReaderOpened, SavepointRequested
+from primusd.datafeed.ledger.model import reader_of
 from primusd.datafeed.protocol import FeedReport, Held
 from primusd.job.ids import AttemptId
 from tests.datafeed.ledger_driver import Driver, attempt_id, stream_spec, text_unit

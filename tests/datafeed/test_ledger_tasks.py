@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.ledger_tables import SAVEPOINT, TASK
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.tables import SAVEPOINT, TASK
 from primusd.datafeed.protocol import BadRange, FeedReport, Held
 from primusd.errors import NotFoundError
 from primusd.job.machine import IGNORE_REASONS, At, Ignore

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger, marking
-from primusd.datafeed.model import OPEN_END, Range, Stream
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger import marking
+from primusd.datafeed.ledger.model import OPEN_END, Range, Stream
 from primusd.datafeed.protocol import BadRange, Mark, UnitMap
 from primusd.errors import ConflictError
 from primusd.job.events import GroupLeaseLost, SavepointSealed, StreamReopened

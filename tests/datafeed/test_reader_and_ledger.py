@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from primusd.datafeed import ledger
-from primusd.datafeed.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
 from primusd.datafeed.protocol import BadRange, FeedOrders, FeedReport, Held
-from primusd.datafeed.reader_state import ReaderState
+from primusd.datafeed.reader.state import ReaderState
 from primusd.job.ids import AttemptId
 from tests.datafeed.ledger_driver import (
     START_MS,

@@ -15,9 +15,9 @@ MIB = 1 << 20
 MEMORY = 32 * MIB
 READER = """
 import json, sys, threading, time
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import FeedOrders, Lease
-from primusd.datafeed.reader import StreamReader
+from primusd.datafeed.reader.reader import StreamReader
 from primusd.executor.protocol import FeedPlan
 from tests.datafeed.format_files import unit_of
 from pathlib import Path

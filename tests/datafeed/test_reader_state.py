@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.grantor import Grantor
 from primusd.datafeed.protocol import BadRange, FeedOrders, Lease, Unit, UnitMap
-from primusd.datafeed.reader_state import IDLE_S, ReaderState
+from primusd.datafeed.reader.state import IDLE_S, ReaderState
 from tests.datafeed.reader_world import (
     FAULTS,
     TTL_S,

@@ -213,7 +213,8 @@ def test_a_metric_that_is_no_number_is_refused() -> None:
 
 
 def test_the_image_that_executors_are_forked_from_loads_no_library_that_starts_threads() -> None:
-    script = "import sys, primusd.datafeed.server; print({'numpy', 'pyarrow'} & set(sys.modules))"
+    server = "primusd.datafeed.delivery.server"
+    script = f"import sys, {server}; print({{'numpy', 'pyarrow'}} & set(sys.modules))"
 
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd()

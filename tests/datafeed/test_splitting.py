@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from primusd.datafeed import ranges, splitting
-from primusd.datafeed.model import OPEN_END, Range, UnitEntry
+from primusd.datafeed.ledger import ranges, splitting
+from primusd.datafeed.ledger.model import OPEN_END, Range, UnitEntry
+from primusd.datafeed.ledger.splitting import BYTES_MIN, ROWS_MIN, Share
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.splitting import BYTES_MIN, ROWS_MIN, Share
 from primusd.job.spec import Split
 from tests.datafeed.ledger_driver import rows_unit, text_unit
 

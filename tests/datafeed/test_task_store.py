@@ -14,7 +14,7 @@ from primusd.compat.task_store import (
     read_task_store,
     read_tasks,
 )
-from primusd.datafeed.model import Range
+from primusd.datafeed.ledger.model import Range
 
 FOLDER = "/primus/examples/input-file-text-checkpoint/data"
 SIZE = 320

@@ -10,13 +10,13 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from primusd.datafeed.drawing import Drawing
-from primusd.datafeed.drawn import drawn
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock
 from primusd.datafeed.formats.decoders import BadRecordError
 from primusd.datafeed.formats.partition import EMPTY_FOR_S, Fetched, PartitionUnit
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.formats.values import Values
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.reader.drawn import drawn
 from primusd.job.spec import Sample
 
 UNIT = Unit("kafka", "clicks/3", 0, "", {"source": "0", "bootstrap": "k1:9092"})

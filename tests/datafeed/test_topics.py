@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from primusd.clock import ManualClock
 from primusd.core import World
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.carrying import carried_units
-from primusd.datafeed.model import size_of
-from primusd.datafeed.places import partition_places
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.carrying import carried_units
+from primusd.datafeed.ledger.model import size_of
+from primusd.datafeed.ledger.places import partition_places
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.topics import Place

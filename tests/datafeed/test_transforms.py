@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from primusd.datafeed.drawing import Drawing
-from primusd.datafeed.drawn import drawn
 from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import Place, Settings
 from primusd.datafeed.protocol import FeedOrders, Lease
-from primusd.datafeed.reader import Gap, StreamReader
-from primusd.datafeed.transforming import Transformer
+from primusd.datafeed.reader.drawn import drawn
+from primusd.datafeed.reader.reader import Gap, StreamReader
+from primusd.datafeed.reader.transforming import Transformer
 from primusd.executor.protocol import FeedPlan
 from primusd.job.spec import Sample, Shuffle, Transform
 from tests.datafeed.format_files import unit_of
@@ -138,7 +138,7 @@ def left_out(blocks: list[RowBlock]) -> int:
 def test_rows_come_back_in_their_order_from_several_processes(
     folder: Path, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("primusd.datafeed.transforming.BLOCK_BYTES_MIN", 256)
+    monkeypatch.setattr("primusd.datafeed.reader.transforming.BLOCK_BYTES_MIN", 256)
     transformer = made("doubled", workers=3)
 
     blocks = list(read(transformer, folder / "n.parquet"))
@@ -236,7 +236,7 @@ def test_samples_and_shuffles_come_before_the_transform(folder: Path, made: Any)
 def test_a_row_that_cannot_be_transformed_is_bad_and_no_other(
     folder: Path, made: Any, monkeypatch: pytest.MonkeyPatch, how: str, words: str
 ) -> None:
-    monkeypatch.setattr("primusd.datafeed.transforming.BLOCK_BYTES_MIN", 64)
+    monkeypatch.setattr("primusd.datafeed.reader.transforming.BLOCK_BYTES_MIN", 64)
     transformer = made("wrong", parameters={"how": how}, workers=2)
     blocks: list[RowBlock] = []
 
@@ -386,9 +386,9 @@ def test_each_row_comes_once_while_processes_are_killed(
     function: str,
     pauses_ms: list[int],
 ) -> None:
-    monkeypatch.setattr("primusd.datafeed.reader.BLOCK_BYTES_MIN", 512)
-    monkeypatch.setattr("primusd.datafeed.transforming.BLOCK_BYTES_MIN", 512)
-    monkeypatch.setattr("primusd.datafeed.reader.BLOCK_BYTES_MAX", 512)
+    monkeypatch.setattr("primusd.datafeed.reader.reader.BLOCK_BYTES_MIN", 512)
+    monkeypatch.setattr("primusd.datafeed.reader.transforming.BLOCK_BYTES_MIN", 512)
+    monkeypatch.setattr("primusd.datafeed.reader.reader.BLOCK_BYTES_MAX", 512)
     reader = feed(folder, function, workers=workers, may_drop=function == "even")
 
     def pids() -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from primusd.datafeed.events import ListingFailed, TopicsFollowed
+from primusd.datafeed.ledger.events import ListingFailed, TopicsFollowed
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.topics import Cluster, Place, look
 from primusd.job.spec import KafkaSource, Offsets, Source, StreamSpec

@@ -25,7 +25,7 @@ from primusd.clock import SystemClock
 from primusd.config import Config, Directories, Loaded
 from primusd.core import World
 from primusd.ctl.client import Client, Json
-from primusd.datafeed.events import BeatReceived, StreamEvent, UnitsListed
+from primusd.datafeed.ledger.events import BeatReceived, StreamEvent, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Exit

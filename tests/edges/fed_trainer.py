@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 
 from bench.grantor import Grantor, drive
+from primusd.datafeed.delivery.server import FeedServer, boot_clock
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.server import FeedServer, boot_clock
 from primusd.datafeed.sources.files import list_sources
 from primusd.executor.protocol import FeedPlan
 from primusd.job.ids import AttemptId

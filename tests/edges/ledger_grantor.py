@@ -1,9 +1,9 @@
 """The real ledger in place of the small grantor: real readers and trainers, no daemon."""
 
 from bench.grantor import Grantor
-from primusd.datafeed import ledger
 from primusd.datafeed.drawing import described
-from primusd.datafeed.events import BeatReceived, ReaderEnded, ReaderOpened
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.events import BeatReceived, ReaderEnded, ReaderOpened
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Unit
 from primusd.executor.protocol import FeedPlan
 from primusd.job.ids import AttemptId

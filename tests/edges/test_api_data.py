@@ -8,7 +8,7 @@ import pytest
 from primusd.admission.events import MachineWedged
 from primusd.ctl.client import Json
 from primusd.ctl.failures import ApiError
-from primusd.datafeed.events import BeatReceived, UnitsListed
+from primusd.datafeed.ledger.events import BeatReceived, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Unit, UnitMap
 from primusd.executor.protocol import Bootstrap
 from primusd.job.ids import AttemptId

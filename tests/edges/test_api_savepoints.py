@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from primusd.ctl.failures import ApiError
-from primusd.datafeed.events import BeatReceived
+from primusd.datafeed.ledger.events import BeatReceived
 from primusd.datafeed.protocol import BadRange, FeedReport, Held
 from primusd.job.ids import AttemptId
 from tests.edges.api_server import NAMESPACE, Server, serve

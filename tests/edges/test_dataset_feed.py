@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.grantor import Grantor, beat
-from primusd.datafeed.server import FeedServer, boot_clock
+from primusd.datafeed.delivery.server import FeedServer, boot_clock
 from primusd.job.ids import AttemptId
 from tests.edges.fed_trainer import Fed, fed, plan, units_of
 

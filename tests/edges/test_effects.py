@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from primusd.core import World
-from primusd.datafeed.listing import AHEAD_UNITS
+from primusd.datafeed.ledger.listing import AHEAD_UNITS
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.listing import PIECE_UNITS

@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from primus.wire import pack_control
-from primusd.datafeed.desk import Desk
-from primusd.datafeed.trainer_socket import TrainerConnection
+from primusd.datafeed.delivery.desk import Desk
+from primusd.datafeed.delivery.trainer_socket import TrainerConnection
 from primusd.executor.dumping import py_spy_text
 from primusd.executor.logs import Output, read_log
 from primusd.job.ids import AttemptId

@@ -14,7 +14,7 @@ from primusd import core
 from primusd.admission.events import NodeSeen
 from primusd.core import World
 from primusd.ctl.failures import ApiError
-from primusd.datafeed.events import BeatReceived, UnitsListed
+from primusd.datafeed.ledger.events import BeatReceived, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.engine import Engine, EngineSettings
 from primusd.errors import MalformedError, ResourceVersionTooOldError

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from primusd import core
 from primusd.admission.events import NodeSeen
 from primusd.core import World
-from primusd.datafeed.events import UnitsListed
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.events import UnitsListed
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import Unit
 from primusd.executor.protocol import Exit
 from primusd.job.events import AttemptVanished, CancelRequested, JobSubmitted

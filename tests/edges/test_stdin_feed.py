@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.grantor import Grantor, Open
-from primusd.datafeed import pipe
-from primusd.datafeed.pipe import CHILD_BUFFER_BYTES
-from primusd.datafeed.pipe_reader import activity, is_waiting_for_input
+from primusd.datafeed.delivery import pipe
+from primusd.datafeed.delivery.pipe import CHILD_BUFFER_BYTES
+from primusd.datafeed.delivery.pipe_reader import activity, is_waiting_for_input
 from primusd.datafeed.protocol import Held
 from tests.edges.fed_trainer import fed, stdin_plan, units_of, until
 

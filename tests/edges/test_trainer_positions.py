@@ -7,8 +7,8 @@ import anyio
 from msgspec.structs import replace
 
 from bench.grantor import Grantor
-from primusd.datafeed.pledges import MARKS_MAX, Pledges
 from primusd.datafeed.protocol import FeedAsk, FeedOrders, Held
+from primusd.datafeed.reader.pledges import MARKS_MAX, Pledges
 from tests.edges.fed_trainer import fed, plan, units_of
 
 LINES = 5_000

@@ -15,7 +15,7 @@ import pytest
 from primusd import core
 from primusd.admission import events as admission
 from primusd.core import Recorded, World
-from primusd.datafeed.events import BeatReceived, StreamEvent, UnitsListed
+from primusd.datafeed.ledger.events import BeatReceived, StreamEvent, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.executor.protocol import Exit, Progress
 from primusd.job import events as ev

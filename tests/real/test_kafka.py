@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from primusd.datafeed.events import TopicsFollowed
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.formats.values import open_partition
+from primusd.datafeed.ledger.events import TopicsFollowed
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.kafka import KafkaCluster
 from primusd.datafeed.sources.topics import Place, UnusableError, look

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from primusd import carriage
 from primusd.carriage import Found
 from primusd.core import World
-from primusd.datafeed.carrying import carried_units, whole_epochs
-from primusd.datafeed.events import CarryingFailed, PositionsCarried, PositionsKept
-from primusd.datafeed.model import Stream
-from primusd.datafeed.portable import Portable, as_carried
+from primusd.datafeed.ledger.carrying import carried_units, whole_epochs
+from primusd.datafeed.ledger.events import CarryingFailed, PositionsCarried, PositionsKept
+from primusd.datafeed.ledger.model import Stream
+from primusd.datafeed.ledger.portable import Portable, as_carried
 from primusd.errors import PrimusdError
 
 CARRY_MS = 5

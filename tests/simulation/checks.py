@@ -11,7 +11,7 @@ from primusd import core
 from primusd.admission.events import DemandFitted
 from primusd.admission.machine import PORT_REST_MS
 from primusd.core import World
-from primusd.datafeed import invariants as data_invariants
+from primusd.datafeed.ledger import invariants as data_invariants
 from primusd.job import invariants
 from primusd.job.counts import REPLACE_MS_MIN
 from primusd.job.events import AttemptVanished, Place

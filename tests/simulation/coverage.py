@@ -11,7 +11,7 @@ from primusd.admission.events import CapacityChanged, NodeSeen
 from primusd.admission.machine import DEMAND_TABLE
 from primusd.admission.nodes import NODE_TABLE
 from primusd.core import World
-from primusd.datafeed.ledger_tables import STREAM, STREAM_DECIDED
+from primusd.datafeed.ledger.tables import STREAM, STREAM_DECIDED
 from primusd.job.events import TimePassed
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE, REPLICA_TABLE
 from primusd.job.tables import Table, is_refused

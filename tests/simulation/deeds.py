@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from primusd import core
 from primusd.admission import events as adm
-from primusd.datafeed import events as data
+from primusd.datafeed.ledger import events as data
 from primusd.job import events as ev
 from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Job

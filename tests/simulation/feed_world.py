@@ -10,12 +10,12 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.model import Range, reader_of
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import Range, reader_of
+from primusd.datafeed.ledger.tracks import is_passed, tracks_of
 from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Unit
-from primusd.datafeed.reader_state import ReaderState
-from primusd.datafeed.tracks import is_passed, tracks_of
+from primusd.datafeed.reader.state import ReaderState
 from primusd.job.ids import AttemptId
 from tests.datafeed.ledger_driver import START_MS, Driver, attempt_id, stream_spec
 

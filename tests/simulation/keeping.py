@@ -4,7 +4,7 @@ The plans, the sorting of what a launcher lists, and the launcher's memory are t
 """
 
 from primusd import core, effects
-from primusd.datafeed.events import ListingFailed, UnitsListed
+from primusd.datafeed.ledger.events import ListingFailed, UnitsListed
 from primusd.datafeed.sources.files import ListingError
 from primusd.effects import DELAYS_MS, LISTING_DELAYS_MS, REPEAT_MS, SWEEP_MS, key_of
 from primusd.engine import Anew

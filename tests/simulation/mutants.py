@@ -266,21 +266,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a range is leased twice",
-        "primusd.datafeed.grants:grant_lease",
+        "primusd.datafeed.ledger.grants:grant_lease",
         "held = draft.hold(reader, lease)",
         "held = replace(reader, leases=(*reader.leases, lease))",
         Script(0, (PlannedJob(1, 0, ("chief", "stream")),), hosts=2, weather="windy"),
     ),
     Mutant(
         "a position is counted that nobody took",
-        "primusd.datafeed.beats:_take",
+        "primusd.datafeed.ledger.beats:_take",
         "after.position - lease.position - skipped",
         "after.hi - lease.position - skipped",
         Script(6, (PlannedJob(2, 500, ("stream",)),)),
     ),
     Mutant(
         "an ended reader keeps its leases",
-        "primusd.datafeed.beats:_ended_reader",
+        "primusd.datafeed.ledger.beats:_ended_reader",
         "draft.drop_reader(event.attempt)",
         "pass",
         Script(
@@ -313,7 +313,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stream without rows ends anew after its close",
-        "primusd.datafeed.ledger:apply",
+        "primusd.datafeed.ledger.machine:apply",
         'state.phase == after.phase == "Done"',
         'state.phase == "Done"',
         Script(

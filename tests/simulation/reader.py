@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from primusd.datafeed.holding import Holding
 from primusd.datafeed.protocol import BadRange, FeedReport, Held, Mark
-from primusd.datafeed.reader_state import ReaderState
+from primusd.datafeed.reader.holding import Holding
+from primusd.datafeed.reader.state import ReaderState
 from primusd.executor.protocol import FeedPlan, Orders
 from tests.simulation.files import bad_range, is_poison, is_text, rows_between
 from tests.simulation.schedule import Schedule

@@ -2,8 +2,8 @@
 
 import pytest
 
-from primusd.datafeed import invariants
-from primusd.datafeed.splitting import GRANULE_MS
+from primusd.datafeed.ledger import invariants
+from primusd.datafeed.ledger.splitting import GRANULE_MS
 from primusd.job.events import StreamFinished
 from tests.simulation.feed_world import IN_FLIGHT_ROWS, WINDOW_ROWS, World
 

@@ -8,8 +8,8 @@ from primusd.admission import events as adm
 from primusd.admission.machine import DEMAND_TABLE
 from primusd.admission.nodes import NODE_TABLE
 from primusd.core import World
-from primusd.datafeed import events as data
-from primusd.datafeed.ledger_tables import STREAM
+from primusd.datafeed.ledger import events as data
+from primusd.datafeed.ledger.tables import STREAM
 from primusd.datafeed.protocol import FeedReport
 from primusd.executor.protocol import Exit
 from primusd.job import events as ev

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from primusd.admission.events import MachineWedged
 from primusd.clock import ManualClock
-from primusd.datafeed.events import ListingFailed, TopicsFollowed, UnitsListed
+from primusd.datafeed.ledger.events import ListingFailed, TopicsFollowed, UnitsListed
 from primusd.datafeed.protocol import Unit
 from primusd.job import events as ev
 from primusd.job.spec import KafkaSource, Reading, Source, StreamSpec

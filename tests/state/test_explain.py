@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from primusd.admission.events import MachineWedged, QueueSet
-from primusd.datafeed.events import PauseRequested
+from primusd.datafeed.ledger.events import PauseRequested
 from primusd.job import events as ev
 from primusd.job.ids import Span
 from primusd.job.model import StopState

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from primusd.datafeed.events import ReaderEnded
+from primusd.datafeed.ledger.events import ReaderEnded
 from primusd.job import events as ev
 from primusd.job.failover import unit_of
 from primusd.job.phases import Budget

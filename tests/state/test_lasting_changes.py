@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from primusd.admission import events as adm
-from primusd.datafeed import events as data
+from primusd.datafeed.ledger import events as data
 from primusd.job import events as ev
 from primusd.job.phases import NodePhase
 from primusd.job.spec import Reading, Source, StreamSpec

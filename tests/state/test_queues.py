@@ -11,7 +11,7 @@ from primusd.admission import machine as admission
 from primusd.admission.model import Admission
 from primusd.admission.usage import book_anew, book_of
 from primusd.admission.waits import Survey, Wait, why_waits
-from primusd.datafeed.events import PositionsKept
+from primusd.datafeed.ledger.events import PositionsKept
 from primusd.job import events as ev_job
 from primusd.job.events import JobAdmitted, JobRefused, TimePassed
 from primusd.job.ids import Span

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from primusd.datafeed import events as ev
-from primusd.datafeed import ledger
-from primusd.datafeed.ledger_tables import SAVEPOINT, STREAM, STREAM_DECIDED, TASK
-from primusd.datafeed.model import STREAM_PHASES, CarriedUnit, Marking, Range, Stream
+from primusd.datafeed.ledger import events as ev
+from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.model import STREAM_PHASES, CarriedUnit, Marking, Range, Stream
+from primusd.datafeed.ledger.tables import SAVEPOINT, STREAM, STREAM_DECIDED, TASK
 from primusd.datafeed.protocol import FeedReport, UnitMap
 from primusd.errors import NotFoundError, PhaseConflictError
 from primusd.job.events import TimePassed

@@ -2,9 +2,9 @@
 
 import pytest
 
-from primusd.datafeed.events import BeatReceived, UnitsListed
-from primusd.datafeed.ledger import feed_orders
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.events import BeatReceived, UnitsListed
+from primusd.datafeed.ledger.machine import feed_orders
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import FeedReport, Unit
 from primusd.errors import SpecError
 from primusd.job import events as ev

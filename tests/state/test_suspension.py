@@ -2,7 +2,7 @@
 
 import pytest
 
-from primusd.datafeed.model import Stream
+from primusd.datafeed.ledger.model import Stream
 from primusd.errors import PhaseConflictError
 from primusd.job import events as ev
 from primusd.job.limits import deadline_at_ms

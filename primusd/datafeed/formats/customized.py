@@ -19,7 +19,7 @@ from primusd.datafeed.formats.class_wire import (
 )
 from primusd.datafeed.formats.settings import Place, Settings
 from primusd.datafeed.formats.user_process import SILENT_S, UserProcess, UserProcesses
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import Unit
 
 

@@ -11,7 +11,7 @@ from primusd.datafeed.formats.forms import RecordForm
 from primusd.datafeed.formats.framings import Cut, Places
 from primusd.datafeed.formats.inflating import Inflating, WindowError, inflating
 from primusd.datafeed.formats.settings import Settings
-from primusd.datafeed.model import OPEN_END
+from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import Unit
 
 READ_BYTES = 1 << 20

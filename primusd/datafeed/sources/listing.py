@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.datafeed.model import UnitEntry, can_grow
+from primusd.datafeed.ledger.model import UnitEntry, can_grow
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import Files, ListingError, NotThereError, said_of
 from primusd.datafeed.storage.pool import Pool, answer

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from primusd.datafeed.events import TopicsFollowed
-from primusd.datafeed.model import Stream, can_grow, size_of
+from primusd.datafeed.ledger.events import TopicsFollowed
+from primusd.datafeed.ledger.model import Stream, can_grow, size_of
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.job.spec import KafkaSource, Offsets, StreamSpec

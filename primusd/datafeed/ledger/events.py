@@ -1,0 +1,277 @@
+"""Events of a stream's ledger (docs/state-machines.md §8 to §10)."""
+
+from msgspec import Struct
+
+from primusd.datafeed.ledger.model import CarriedUnit
+from primusd.datafeed.protocol import FeedReport, Held, Unit
+from primusd.job.ids import AttemptId
+from primusd.job.spec import StreamSpec
+
+
+class _Event(Struct, frozen=True, array_like=True, tag=True):
+    """What all events share: msgpack arrays that begin with the class name."""
+
+
+class StreamDeclared(_Event, frozen=True):
+    """A consequence of JobSubmitted: makes the machine."""
+
+    job: str
+    stream: str
+    """Name of the machine: `clicks`, or `clicks@evaluator` for a pass of its own."""
+    spec: StreamSpec
+    roles: tuple[str, ...]
+
+
+class UnitsListed(_Event, frozen=True):
+    """A listing's next units, in order."""
+
+    units: tuple[Unit, ...]
+    first: int
+    """Number of the first of them; what is known already is left out."""
+    is_complete: bool
+    missing: tuple[str, ...] = ()
+    """Folders by time that did not come and were passed over, told until units move `first`."""
+
+
+class ListingFailed(_Event, frozen=True):
+    """The sources could not be listed."""
+
+    text: str
+    is_permanent: bool
+
+
+class TopicsFollowed(_Event, frozen=True):
+    """Partitions that were found, and how far all of them reach by now."""
+
+    units: tuple[Unit, ...]
+    """Found since the last time."""
+    firsts: tuple[int, ...]
+    """Where each of `units` begins to be read."""
+    ends: tuple[tuple[int, int], ...]
+    """Number of a partition and where it ends, of those that are longer than they were; those of
+    `units` are numbered behind all units."""
+    first: int
+    """Number of the first of `units`; with fewer units known than that it is out of place."""
+    is_complete: bool
+    """No partition comes any more, and none gets longer."""
+
+
+class ReaderOpened(_Event, frozen=True):
+    """An attempt that reads this stream registered."""
+
+    attempt: AttemptId
+    incarnation: str
+
+
+class ReaderEnded(_Event, frozen=True):
+    """It ended; `positions` come from its exit record."""
+
+    attempt: AttemptId
+    positions: tuple[Held, ...]
+    has_completed: bool
+    was_own_fault: bool
+    """The end is charged to the application budget."""
+
+
+class BeatReceived(_Event, frozen=True):
+    """A reader's report about this stream."""
+
+    attempt: AttemptId
+    incarnation: str
+    report: FeedReport
+
+
+class LeaseExpired(_Event, frozen=True):
+    """A holder was silent for the lease time."""
+
+    attempt: AttemptId
+    tokens: tuple[int, ...]
+    """Empty: all it holds."""
+
+
+class TaskSkipRequested(_Event, frozen=True):
+    """A person leaves a range out."""
+
+    epoch: int
+    unit: int
+    lo: int
+    reason: str
+
+
+class TaskRetryRequested(_Event, frozen=True):
+    """A person takes a range in again."""
+
+    epoch: int
+    unit: int
+    lo: int
+
+
+class PauseRequested(_Event, frozen=True):
+    """Nothing is granted for now."""
+
+    for_suspension: bool = False
+
+
+class ResumeRequested(_Event, frozen=True, tag="StreamResumeRequested"):
+    """Grants go on."""
+
+    for_suspension: bool = False
+
+
+class SavepointRequested(_Event, frozen=True):
+    """Positions are to be kept under a name."""
+
+    name: str
+
+
+class SavepointDropped(_Event, frozen=True):
+    """A savepoint is not needed any more."""
+
+    name: str
+
+
+class RestoreRequested(_Event, frozen=True):
+    """Positions go back to a savepoint."""
+
+    name: str
+
+
+class SavepointImported(_Event, frozen=True):
+    """Positions from outside are to be kept under a name."""
+
+    name: str
+    units: tuple[CarriedUnit, ...]
+    whole_epochs: int = 0
+    """Epochs in which every unit is done."""
+
+
+class PositionsCarried(_Event, frozen=True):
+    """What the spec's `restore` or `staging` names: where the stream starts."""
+
+    units: tuple[CarriedUnit, ...]
+    """The next of them."""
+    first: int
+    """Number of the first of them; what is known already is left out."""
+    is_complete: bool
+    whole_epochs: int = 0
+    source: str = ""
+    """Where they come from, as people read it; "" there was nothing."""
+
+
+class CarryingFailed(_Event, frozen=True):
+    """It could not be read."""
+
+    text: str
+    is_permanent: bool
+    is_waiting: bool = False
+    """Another job still holds it: that is no failure, and is looked at again at once."""
+
+
+class PositionsKept(_Event, frozen=True):
+    """The last positions of a closed stream are in its `staging` folder, or cannot be."""
+
+    text: str = ""
+    """Why they are not; "" they are."""
+
+
+class StreamClosed(_Event, frozen=True):
+    """The job is final."""
+
+
+# From settle.
+
+
+class Grant(Struct, frozen=True, array_like=True):
+    """A range given to a reader."""
+
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
+    token: int
+    attempt: AttemptId
+
+
+class Granted(_Event, frozen=True):
+    """Ranges were leased to readers."""
+
+    grants: tuple[Grant, ...]
+
+
+class Trim(Struct, frozen=True, array_like=True):
+    """A holder is asked to end a lease at the first cut from `at` on; -1: it no longer need."""
+
+    attempt: AttemptId
+    token: int
+    at: int
+
+
+class TrimAsked(_Event, frozen=True):
+    """Holders are asked to end earlier."""
+
+    trims: tuple[Trim, ...]
+
+
+class StruckOut(_Event, frozen=True):
+    """A range whose readers died on it is left out."""
+
+    epoch: int
+    unit: int
+    lo: int
+    hi: int
+    text: str
+
+
+class EpochEnded(_Event, frozen=True):
+    """A pass is complete: every position is consumed or skipped."""
+
+    epoch: int
+    consumed: int
+    skipped: int
+
+
+class StreamEnded(_Event, frozen=True):
+    """The stream is Done: all listed, all tasks Done or Dead within the budget."""
+
+
+class StreamBroken(_Event, frozen=True):
+    """The stream is Failed."""
+
+    text: str
+
+
+class MarkingTimedOut(_Event, frozen=True):
+    """A savepoint was not sealed in time."""
+
+    name: str
+
+
+StreamEvent = (
+    StreamDeclared
+    | UnitsListed
+    | ListingFailed
+    | TopicsFollowed
+    | ReaderOpened
+    | ReaderEnded
+    | BeatReceived
+    | LeaseExpired
+    | TaskSkipRequested
+    | TaskRetryRequested
+    | PauseRequested
+    | ResumeRequested
+    | SavepointRequested
+    | SavepointDropped
+    | RestoreRequested
+    | SavepointImported
+    | PositionsCarried
+    | CarryingFailed
+    | PositionsKept
+    | StreamClosed
+    | Granted
+    | TrimAsked
+    | StruckOut
+    | EpochEnded
+    | StreamEnded
+    | StreamBroken
+    | MarkingTimedOut
+)

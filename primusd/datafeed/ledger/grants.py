@@ -1,0 +1,355 @@
+"""What settle gives out: the next waiting ranges, and trims when nothing waits."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from msgspec.structs import replace
+
+from primusd.datafeed.ledger import lanes, splitting, tasks
+from primusd.datafeed.ledger.draft import StreamDraft
+from primusd.datafeed.ledger.epoch_draft import EpochDraft
+from primusd.datafeed.ledger.events import Grant, Granted, Trim, TrimAsked
+from primusd.datafeed.ledger.lanes import first_range
+from primusd.datafeed.ledger.model import (
+    OPEN_END,
+    LeaseState,
+    ReaderState,
+    Stream,
+    can_grow,
+    cuts_of,
+    has_byte_positions,
+    reader_of,
+    size_of,
+)
+from primusd.datafeed.ledger.shards import values
+from primusd.datafeed.ledger.tracks import Tracks, cursors_of, may_wait, tracks_of
+from primusd.job.ids import AttemptId
+
+GRANTS_PER_EVENT_MAX = 512
+OPEN_EPOCHS_MAX = 2
+"""The next epoch begins while stragglers finish this one, a third does not."""
+LEASES_LOOKED_THROUGH_MAX = 256
+"""Up to so many leases the best one to trim is looked for at once, above when the timer says so."""
+TRIM_REST_MS = 2_000
+"""A holder with less work left is not asked to share it."""
+TRIM_IDLE_MS = 10_000
+"""A holder of unknown rate that took nothing for so long is asked in any case."""
+TRIM_BYTES_MIN = 128 << 10
+TRIM_ROWS_MIN = 2_048
+
+
+def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
+    """Return the ranges that go to the readers that want some, None when there are none.
+
+    Those that hold nothing come first; the last ranges are kept for such.
+    """
+    if stream.is_paused or stream.must_restore:
+        return None
+    if not (stream.hungry.count or stream.greedy.count):
+        return None
+    if not does_wait(stream):
+        return None
+    if stream.spec.order == "strict":
+        return _lane_grants(stream, at_ms)
+    if not stream.hungry.count and not _has_more(stream, stream.idle_count, 0):
+        return None
+    draft = StreamDraft(stream, at_ms)
+    grants: list[Grant] = []
+    while len(grants) < GRANTS_PER_EVENT_MAX:
+        attempt = draft.hungry.head()
+        if attempt is None and _has_more(stream, draft.idle_count, len(grants)):
+            attempt = draft.greedy.head()
+        grant = None if attempt is None else _next_grant(draft, attempt)
+        if grant is None:
+            break
+        grants.append(grant)
+        grant_lease(draft, grant)
+    return Granted(tuple(grants)) if grants else None
+
+
+def _lane_grants(stream: Stream, at_ms: int) -> Granted | None:
+    draft = StreamDraft(stream, at_ms)
+    grants = []
+    for grant in lanes.lane_grants(draft, GRANTS_PER_EVENT_MAX):
+        grant_lease(draft, grant)
+        grants.append(grant)
+    return Granted(tuple(grants)) if grants else None
+
+
+def grant_lease(draft: StreamDraft, grant: Grant) -> None:
+    """Make a grant true."""
+    reader = draft.reader(grant.attempt)
+    assert reader is not None
+    assert grant.token == draft.last_token + 1
+    draft.open_epoch(grant.epoch)
+    draft.last_token = grant.token
+    lease = LeaseState(
+        grant.token,
+        grant.attempt,
+        grant.epoch,
+        grant.unit,
+        grant.lo,
+        grant.hi,
+        grant.lo,
+        draft.at_ms,
+    )
+    held = draft.hold(reader, lease)
+    if can_grow(draft.units[grant.unit].unit):
+        draft.epochs[grant.epoch].turn = grant.unit + 1
+    if draft.tracks.is_strict:
+        lanes.take_lane(draft, grant)
+    draft.put_reader(replace(held, want=max(0, held.want - 1)))
+
+
+def does_wait(stream: Stream) -> bool:
+    """Return whether a range waits that may be given out."""
+    tracks = tracks_of(stream)
+    if any(may_wait(tracks, epoch) for epoch in stream.epochs):
+        return True
+    return may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun)
+
+
+def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
+    """Return whether the next epoch may begin now that all of the open ones is handed out."""
+    # Where the order counts, one epoch ends before the next begins.
+    most = OPEN_EPOCHS_MAX if stream.spec.order == "any" else 1
+    return stream.is_listed and open_count < most and begun < stream.spec.epochs
+
+
+def _next_grant(draft: StreamDraft, attempt: AttemptId) -> Grant | None:
+    reader = draft.reader(attempt)
+    found = None if reader is None else _next_unit(draft, reader)
+    if found is None or reader is None:
+        return None
+    epoch, number = found
+    state = epoch.units.find(number, number) or draft.untouched(number)
+    one = first_range(state, draft.end(number))
+    entry = draft.units[number]
+    if draft.before.spec.order == "unit":
+        return Grant(epoch.number, number, one.lo, one.hi, draft.last_token + 1, attempt)
+    hi = splitting.cut(
+        entry,
+        one,
+        size=draft.size(number),
+        cuts=_cuts(draft, number),
+        has_bytes=has_byte_positions(entry.unit),
+        split=draft.before.spec.split,
+        share=splitting.Share(
+            reader.per_s,
+            max(0, draft.known - epoch.consumed - epoch.skipped - epoch.leased),
+            draft.reader_count,
+        ),
+    )
+    return Grant(epoch.number, number, one.lo, hi, draft.last_token + 1, attempt)
+
+
+def _next_unit(draft: StreamDraft, reader: ReaderState) -> tuple[EpochDraft, int] | None:
+    """Return the epoch and number of the first unit in which something waits."""
+    tracks = draft.tracks
+    for number in sorted(draft.epochs):
+        epoch = draft.epochs[number]
+        for track in _preferred(tracks, reader):
+            found = _first_of(draft, tracks, epoch, track)
+            if found is not None:
+                return epoch, found
+    if not may_begin_epoch(draft.before, len(draft.epochs), draft.epochs_begun):
+        return None
+    epoch = draft.open_epoch(draft.epochs_begun)
+    for track in _preferred(tracks, reader):
+        found = _first_of(draft, tracks, epoch, track)
+        if found is not None:
+            return epoch, found
+    return None
+
+
+def _preferred(tracks: Tracks, reader: ReaderState) -> Iterable[int]:
+    """Return the tracks, that first of which the reader should have a lease next."""
+    if tracks.count == 1:
+        return (0,)
+    if tracks.spec.mixing == "priority":
+        return sorted(range(tracks.count), key=lambda one: -tracks.spec.sources[one].weight)
+    held = Counter(tracks.track_of(lease.epoch, lease.unit) for lease in reader.leases)
+    return sorted(range(tracks.count), key=lambda one: held[one])
+
+
+def _first_of(draft: StreamDraft, tracks: Tracks, epoch: EpochDraft, track: int) -> int | None:
+    """Return the first unit of a track in which something waits, None when nothing does."""
+    is_whole = tracks.count == 1
+    for number in epoch.reopened:
+        if (is_whole or tracks.track_of(epoch.number, number) == track) and _may_grant(
+            draft, epoch, number
+        ):
+            return _in_turn(draft, tracks, epoch, track, number)
+    rank = epoch.cursor(track)
+    if rank >= tracks.end:
+        return None
+    number = tracks.unit_at(epoch.number, rank)
+    return _in_turn(draft, tracks, epoch, track, number)
+
+
+def _may_grant(draft: StreamDraft, epoch: EpochDraft, number: int) -> bool:
+    """Return whether a unit may have one more lease: in order `unit` it has one at a time."""
+    if draft.before.spec.order != "unit":
+        return True
+    state = epoch.units.find(number, number)
+    return state is None or not state.leased
+
+
+def _in_turn(draft: StreamDraft, tracks: Tracks, epoch: EpochDraft, track: int, first: int) -> int:
+    """Return the unit itself; of partitions the next that waits after the one that had its turn.
+
+    None of them is read to its end before the next begins: they grow while they are read.
+    """
+    if not can_grow(draft.units[first].unit):
+        return first
+    count = len(draft.units)
+    for number in chain(range(epoch.turn, count), range(min(epoch.turn, count))):
+        if tracks.count > 1 and tracks.track_of(epoch.number, number) != track:
+            continue
+        state = epoch.units.find(number, number) or draft.untouched(number)
+        is_open = number in epoch.reopened or not draft.is_passed(epoch, number)
+        if (
+            is_open
+            and tasks.does_wait(state, draft.end(number))
+            and _may_grant(draft, epoch, number)
+        ):
+            return number
+    return first
+
+
+def _has_more(stream: Stream, idle_count: int, given: int) -> bool:
+    """Return whether there is more than a piece for each reader that holds nothing, roughly.
+
+    Args:
+        stream: Before the grants that are being decided.
+        idle_count: Readers that hold nothing after them.
+        given: How many they are.
+    """
+    if not idle_count or may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun):
+        return True
+    pieces = 0
+    for epoch in stream.epochs:
+        waiting = stream.known - epoch.consumed - epoch.skipped - epoch.leased
+        pieces += len(epoch.reopened) + len(stream.units) - min(cursors_of(epoch))
+        pieces += max(0, waiting) // _piece(stream)
+    return pieces - given > idle_count
+
+
+def _piece(stream: Stream) -> int:
+    """Return about how many positions a task has, at least."""
+    split = stream.spec.split
+    if stream.units and has_byte_positions(stream.units[0].unit):
+        return split.byte_count or splitting.BYTES_MIN
+    return split.rows or splitting.ROWS_MIN
+
+
+def _cuts(draft: StreamDraft, number: int) -> tuple[int, ...]:
+    found = draft.found.find(number, number)
+    return () if found is None else found.cuts
+
+
+def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
+    """Return whom to ask for a part of what it holds, None when nobody has much left."""
+    if stream.split_due:
+        return _split_trims(stream)
+    if stream.spec.order != "any":
+        return lanes.lane_trims(stream) if stream.spec.order == "strict" else None
+    if stream.is_paused or not (stream.hungry.count or stream.greedy.count):
+        return None
+    if stream.lease_count > LEASES_LOOKED_THROUGH_MAX and not stream.is_trim_due:
+        return None
+    hungry = tuple(_hungry(stream))
+    owed = len(hungry) - stream.trim_count
+    if owed <= 0:
+        return None
+    asked: list[tuple[int, Trim]] = []
+    for reader in values(stream.reader_shards):
+        if reader in hungry or any(lease.trim >= 0 for lease in reader.leases):
+            continue
+        found = [_trim(stream, reader, lease, hungry[0], at_ms) for lease in reader.leases]
+        asked += sorted((one for one in found if one is not None), key=lambda one: -one[0])[:1]
+    asked.sort(key=lambda one: (-one[0], one[1].token))
+    return TrimAsked(tuple(trim for _, trim in asked[:owed])) if asked else None
+
+
+def _hungry(stream: Stream) -> Iterator[ReaderState]:
+    """Yield the readers that want more and have little or nothing left."""
+    for attempt in (*stream.hungry, *stream.greedy):
+        reader = reader_of(stream, attempt)
+        assert reader is not None
+        rest = sum(lease.hi - lease.position for lease in reader.leases)
+        if rest == 0 or (reader.per_s and rest * 1000 // reader.per_s < TRIM_REST_MS):
+            yield reader
+
+
+def _trim(
+    stream: Stream, reader: ReaderState, lease: LeaseState, other: ReaderState, at_ms: int
+) -> tuple[int, Trim] | None:
+    """Return how much time a lease has left and where to cut it, None when it is not worth it."""
+    if lease.hi == OPEN_END:
+        return None
+    rest = lease.hi - lease.position
+    rest_ms = rest * 1000 // reader.per_s if reader.per_s else -1
+    has_bytes = has_byte_positions(stream.units[lease.unit].unit)
+    if rest_ms < 0 and at_ms - max(lease.granted_ms, reader.moved_ms) >= TRIM_IDLE_MS:
+        rest_ms = splitting.GRANULE_MS * 10
+    is_much = (
+        rest_ms >= TRIM_REST_MS
+        if rest_ms >= 0
+        else rest >= (TRIM_BYTES_MIN if has_bytes else TRIM_ROWS_MIN)
+    )
+    if rest < 2 or not is_much:
+        return None
+    at = splitting.middle(
+        lease.position,
+        lease.hi,
+        per_s=reader.per_s,
+        other_per_s=other.per_s,
+        cuts=cuts_of(stream, lease.unit),
+        rest_ms=rest_ms,
+    )
+    if at < 0:
+        return None
+    return (rest_ms if rest_ms >= 0 else rest), Trim(reader.attempt, lease.token, at)
+
+
+def _split_trims(stream: Stream) -> TrimAsked:
+    """Return the trims that the spec's split asks for, of leases given before the unit was open.
+
+    One that ended meanwhile is named with `at` -1: nothing is asked, it is no longer due.
+    """
+    trims = []
+    for attempt, token in stream.split_due:
+        reader = reader_of(stream, attempt)
+        leases = reader.leases if reader else ()
+        lease = next((one for one in leases if one.token == token), None)
+        at = -1 if lease is None or lease.trim >= 0 else _split_end(stream, lease)
+        trims.append(Trim(attempt, token, at))
+    return TrimAsked(tuple(trims))
+
+
+def _split_end(stream: Stream, lease: LeaseState) -> int:
+    size = size_of(stream, lease.unit)
+    entry = stream.units[lease.unit]
+    wished = splitting.split_size(
+        entry, size=size, has_bytes=has_byte_positions(entry.unit), split=stream.spec.split
+    )
+    at = lease.position + wished
+    return at if wished and at < lease.hi else -1
+
+
+def ask_trims(draft: StreamDraft, event: TrimAsked) -> None:
+    """Make trims wished for."""
+    draft.split_due = ()
+    draft.changes["is_trim_due"] = False
+    for trim in event.trims:
+        if trim.at < 0:
+            continue
+        reader = draft.reader(trim.attempt)
+        assert reader is not None
+        lease = next(one for one in reader.leases if one.token == trim.token)
+        assert lease.trim < 0
+        if draft.tracks.is_strict:
+            lanes.leave_lane(draft, reader, trim.token)
+        draft.change(reader, replace(lease, trim=trim.at))
