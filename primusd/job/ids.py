@@ -8,7 +8,7 @@ CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 UID_LENGTH = 16
 
 
-class AttemptId(Struct, frozen=True, array_like=True, order=True):
+class AttemptId(Struct, frozen=True, array_like=True, order=True, cache_hash=True):
     """One run of one replica: `worker-3/2` of a job."""
 
     job: str

@@ -298,8 +298,11 @@ def _take(
     if after.position > lease.position:
         state = draft.unit(lease.epoch, lease.unit)
         assert state is not None
-        skipped = total(overlap(tasks.dead_ranges(state), lease.position, after.position))
-        draft.epochs[lease.epoch].consumed += after.position - lease.position - skipped
+        taken_count = after.position - lease.position
+        if state.dead:
+            dead = tasks.dead_ranges(state)
+            taken_count -= total(overlap(dead, lease.position, after.position))
+        draft.epochs[lease.epoch].consumed += taken_count
         if draft.markings:
             taken = UnitRange(
                 lease.epoch,
@@ -309,6 +312,8 @@ def _take(
                 after.left_out - lease.left_out,
             )
             marking.note_taken(draft, lease.attempt, taken)
+    if after.position == after.hi == lease.hi:
+        return draft.let_go(reader, lease, after.position), None
     if after != lease:
         reader = draft.change(reader, after)
     if after.position == after.hi or _is_all_dead(draft, after):

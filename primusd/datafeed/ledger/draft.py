@@ -289,23 +289,34 @@ class StreamDraft:
 
     def _swap_reader(self, attempt: AttemptId, after: ReaderState | None) -> ReaderState | None:
         before = self.reader(attempt)
-        for reader, sign in ((before, -1), (after, 1)):
-            if reader is None:
-                continue
-            self.reader_count += sign
-            self.opened_count += sign if reader.has_opened and not reader.is_lost else 0
-            self.idle_count += 0 if reader.leases else sign
-            self.lease_count += sign * len(reader.leases)
-            self.trim_count += sign * sum(lease.trim >= 0 for lease in reader.leases)
+        if before is None or after is None or before.leases is not after.leases:
+            for reader, sign in ((before, -1), (after, 1)):
+                leases = reader.leases if reader is not None else ()
+                self.lease_count += sign * len(leases)
+                self.trim_count += sign * sum(lease.trim >= 0 for lease in leases)
         if after is not None:
-            after = self._queued(before, after)
-        elif before is not None:
+            return self._store_reader(before, after)
+        if before is not None:
+            self._count_reader(before, -1)
             self._leave(before)
-        if after is None:
-            self.readers.drop(attempt.index, attempt)
-        else:
-            self.readers.put(attempt.index, attempt, after)
+        self.readers.drop(attempt.index, attempt)
+        return None
+
+    def _store_reader(self, before: ReaderState | None, after: ReaderState) -> ReaderState:
+        """Set a reader whose leases are counted already."""
+        if before is not None:
+            self._count_reader(before, -1)
+        self._count_reader(after, 1)
+        after = self._queued(before, after)
+        self.readers.put(after.attempt.index, after.attempt, after)
         return after
+
+    def _count_reader(self, reader: ReaderState, sign: int) -> None:
+        self.reader_count += sign
+        if not reader.leases:
+            self.idle_count += sign
+        if reader.has_opened and not reader.is_lost:
+            self.opened_count += sign
 
     def _queued(self, before: ReaderState | None, after: ReaderState) -> ReaderState:
         """Return a reader with its place among those that want something."""
@@ -402,7 +413,7 @@ class StreamDraft:
         self.put_unit(lease.epoch, lease.unit, tasks.held(state, Range(lease.lo, lease.hi)))
         self.count_leased(lease, 1)
         moved_ms = reader.moved_ms if reader.leases else self.at_ms
-        return self.put_reader(replace(reader, leases=(*reader.leases, lease), moved_ms=moved_ms))
+        return self._put_leases(replace(reader, moved_ms=moved_ms), (*reader.leases, lease), 1)
 
     def change(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
         """Replace a lease of a reader by itself with other values."""
@@ -414,6 +425,7 @@ class StreamDraft:
             self.put_unit(lease.epoch, lease.unit, after)
         self.count_leased(before, -1)
         self.count_leased(lease, 1)
+        self.trim_count += (lease.trim >= 0) - (before.trim >= 0)
         return self._put_leases(
             reader, tuple(lease if one.token == lease.token else one for one in reader.leases)
         )
@@ -429,33 +441,48 @@ class StreamDraft:
             reader, tuple(narrowed if one.token == lease.token else one for one in reader.leases)
         )
 
-    def let_go(self, reader: ReaderState, lease: LeaseState) -> ReaderState:
-        """End a lease: what was taken is done, the rest waits."""
+    def let_go(
+        self, reader: ReaderState, lease: LeaseState, position: int | None = None
+    ) -> ReaderState:
+        """End a lease: what was taken is done, the rest waits.
+
+        Args:
+            reader: Who holds it.
+            lease: As the reader has it.
+            position: Up to where it was taken; None: as the lease says.
+        """
         state = self.unit(lease.epoch, lease.unit)
         assert state is not None
-        after = tasks.released(state, Range(lease.lo, lease.hi), lease.position)
+        taken = lease.position if position is None else position
+        after = tasks.released(state, Range(lease.lo, lease.hi), taken)
         self.put_unit(lease.epoch, lease.unit, after)
         self.count_leased(lease, -1)
-        return self._put_leases(
-            reader, tuple(one for one in reader.leases if one.token != lease.token)
-        )
+        self.trim_count -= lease.trim >= 0
+        at = reader.leases.index(lease)
+        return self._put_leases(reader, reader.leases[:at] + reader.leases[at + 1 :], -1)
 
-    def _put_leases(self, reader: ReaderState, leases: tuple[LeaseState, ...]) -> ReaderState:
-        return self.put_reader(replace(reader, leases=leases))
+    def _put_leases(
+        self, reader: ReaderState, leases: tuple[LeaseState, ...], more: int = 0
+    ) -> ReaderState:
+        self.lease_count += more
+        before = self.reader(reader.attempt)
+        return self._store_reader(before, replace(reader, leases=leases))
 
     def count_leased(self, lease: LeaseState, sign: int) -> None:
         """Add what a lease still has to the counter of its epoch, or take it off."""
         if lease.hi == OPEN_END:
             return
         state = self.unit(lease.epoch, lease.unit)
-        dead = tasks.dead_ranges(state) if state else ()
-        left = lease.hi - lease.position - total(overlap(dead, lease.position, lease.hi))
+        left = lease.hi - lease.position
+        if state is not None and state.dead:
+            left -= total(overlap(tasks.dead_ranges(state), lease.position, lease.hi))
         self.epochs[lease.epoch].leased += sign * left
 
 
 def _count(epoch: EpochDraft, state: UnitState, end: int, sign: int) -> None:
     """Add a unit's share to the counters of its epoch, or take it off."""
-    epoch.skipped += sign * tasks.dead_count(state)
+    if state.dead:
+        epoch.skipped += sign * tasks.dead_count(state)
     if not tasks.is_finished(state, end):
         epoch.open_count += sign
     elif end == OPEN_END:

@@ -64,8 +64,17 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
         if grant is None:
             break
         grants.append(grant)
+        if _is_last(draft, grant):
+            break
         grant_lease(draft, grant)
     return Granted(tuple(grants)) if grants else None
+
+
+def _is_last(draft: StreamDraft, grant: Grant) -> bool:
+    """Return whether nobody wants anything more after a grant that is not made true yet."""
+    reader = draft.reader(grant.attempt)
+    assert reader is not None
+    return reader.want <= 1 and draft.hungry.count + draft.greedy.count == 1
 
 
 def _lane_grants(stream: Stream, at_ms: int) -> Granted | None:
@@ -94,12 +103,11 @@ def grant_lease(draft: StreamDraft, grant: Grant) -> None:
         grant.lo,
         draft.at_ms,
     )
-    held = draft.hold(reader, lease)
+    draft.hold(replace(reader, want=max(0, reader.want - 1)), lease)
     if can_grow(draft.units[grant.unit].unit):
         draft.epochs[grant.epoch].turn = grant.unit + 1
     if draft.tracks.is_strict:
         lanes.take_lane(draft, grant)
-    draft.put_reader(replace(held, want=max(0, held.want - 1)))
 
 
 def does_wait(stream: Stream) -> bool:

@@ -29,6 +29,8 @@ class Queue(Struct, frozen=True, array_like=True):
 class QueueDraft:
     """A queue in the making."""
 
+    __slots__ = ("_before", "_drawn", "_first", "_members", "count")
+
     def __init__(self, queue: Queue) -> None:
         self._before = queue
         self._members = ShardsDraft(queue.members)

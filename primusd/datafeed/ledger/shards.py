@@ -36,6 +36,8 @@ def items(shards: Shards[K, V]) -> Iterator[tuple[K, V]]:
 class ShardsDraft(Generic[K, V]):
     """Shards in the making: each is copied when it is first changed."""
 
+    __slots__ = ("_before", "_own")
+
     def __init__(self, shards: Shards[K, V]) -> None:
         self._before = shards
         self._own: dict[int, dict[K, V]] = {}
@@ -47,8 +49,10 @@ class ShardsDraft(Generic[K, V]):
 
     def find(self, at: int, key: K) -> V | None:
         """Return a key's value, None when there is none."""
-        own = self._own.get(at % SHARD_COUNT)
-        return find(self._before, at, key) if own is None else own.get(key)
+        number = at % SHARD_COUNT
+        if number in self._own:
+            return self._own[number].get(key)
+        return self._before[number].get(key) if self._before else None
 
     def put(self, at: int, key: K, value: V) -> None:
         """Set a key's value."""
