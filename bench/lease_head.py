@@ -5,6 +5,7 @@
 Prints its port and the job's uid and key once a stream is there whose readers may report.
 """
 
+import gc
 import logging
 import sys
 import time
@@ -24,6 +25,7 @@ from primusd.clock import SystemClock
 from primusd.datafeed.ledger.events import UnitsListed
 from primusd.datafeed.protocol import Unit
 from primusd.engine import Engine, EngineSettings
+from primusd.imports import GARBAGE_THRESHOLDS
 from primusd.job.events import AttemptLaunched, JobSubmitted
 from primusd.job.ids import AttemptId, make_uid
 from primusd.job.spec import JobSpec, Reading, RoleSpec, Source, Split, StreamSpec
@@ -49,6 +51,8 @@ async def main(folder: Path, readers: int) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     journal = EmbeddedJournal(folder / "journal.db")
     clock = SystemClock()
     engine = Engine(

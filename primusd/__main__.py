@@ -1,9 +1,10 @@
 """`primusd`, `primusd node` and `primusd executor`: one program, three processes."""
 
+import gc
 import sys
 from collections.abc import Sequence
 
-from primusd.imports import quick_imports
+from primusd.imports import GARBAGE_THRESHOLDS, quick_imports
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with quick_imports():
                 from primusd.daemon import main as run_daemon  # noqa: PLC0415 - see above.
 
+            gc.set_threshold(*GARBAGE_THRESHOLDS)
             return run_daemon(words)
 
 

@@ -1,5 +1,6 @@
 """The daemon's side of executors: hello, reports to events, orders back, questions."""
 
+import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -50,6 +51,8 @@ HELLO_WITHIN_S = 10.0
 SEND_WITHIN_S = 10.0
 ASK_WITHIN_S = 10.0
 CLOSE_WITHIN_S = 1.0
+UNWAITED_BYTES_MAX = 32 << 10
+"""Half of what asyncio buffers of a connection before it lets a writer wait."""
 
 
 class ExecutorRegistry:
@@ -175,7 +178,7 @@ class ExecutorRegistry:
             session = self._admitted(message) if isinstance(answer, Welcome) else None
             try:
                 if await send(socket, answer) and session is not None:
-                    await self._serve(socket, session)
+                    await self._serve(request, socket, session)
             finally:
                 if session is not None:
                     self._sessions.remove(session)
@@ -280,9 +283,11 @@ class ExecutorRegistry:
         self._liveness.heard(hello.attempt)
         return session
 
-    async def _serve(self, socket: web.WebSocketResponse, session: Session) -> None:
+    async def _serve(
+        self, request: web.Request, socket: web.WebSocketResponse, session: Session
+    ) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._write, socket, session)
+            tasks.start_soon(self._write, request, socket, session)
             while True:
                 message = await receive(socket)
                 if not isinstance(message, Report):
@@ -311,8 +316,12 @@ class ExecutorRegistry:
         known = newest_of(self.engine.world, session.attempt)
         if known is not None and known[1].incarnation == session.incarnation:
             events = proposals(known[0], session.attempt, known[1], report)
-            if not await self._propose(session, events):
-                return False
+            session.is_counting = True
+            try:
+                if not await self._propose(session, events):
+                    return False
+            finally:
+                session.is_counting = False
         session.counted = report.seq
         session.wake()
         return True
@@ -334,12 +343,14 @@ class ExecutorRegistry:
                 )
         return True
 
-    async def _write(self, socket: web.WebSocketResponse, session: Session) -> None:
+    async def _write(
+        self, request: web.Request, socket: web.WebSocketResponse, session: Session
+    ) -> None:
         """Send orders whenever they have changed, or a report waits for its answer."""
         while await session.dirty():
             orders = self.orders(session)
             message = orders or Refused("attemptOver", "the record of its job was dropped")
-            if not await send(socket, message) or orders is None:
+            if not await send(socket, message, request.transport) or orders is None:
                 break
         await socket.close()
 
@@ -375,11 +386,30 @@ async def receive(socket: web.WebSocketResponse) -> ExecutorMessage | None:
         return None
 
 
-async def send(socket: web.WebSocketResponse, message: DaemonMessage) -> bool:
-    """Send one message; False when the connection is gone, or nobody takes it."""
+async def send(
+    socket: web.WebSocketResponse,
+    message: DaemonMessage,
+    transport: asyncio.Transport | None = None,
+) -> bool:
+    """Send one message; False when the connection is gone, or nobody takes it.
+
+    Args:
+        socket: Where to.
+        message: What to say.
+        transport: Below the socket, where it is known; who waits for nothing needs no deadline.
+    """
+    body = encode(message)
     try:
-        with anyio.fail_after(SEND_WITHIN_S):
-            await socket.send_bytes(encode(message))
+        if transport is not None and _leaves_at_once(transport, body):
+            await socket.send_bytes(body)
+        else:
+            with anyio.fail_after(SEND_WITHIN_S):
+                await socket.send_bytes(body)
     except (ConnectionError, TimeoutError):
         return False
     return True
+
+
+def _leaves_at_once(transport: asyncio.Transport, body: bytes) -> bool:
+    """Return whether a message waits for nobody: nothing is before it, and it is buffered whole."""
+    return len(body) <= UNWAITED_BYTES_MAX and not transport.get_write_buffer_size()

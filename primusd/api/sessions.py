@@ -1,14 +1,15 @@
 """Open connections of executors: what each was told, and who is to be told anew after a step."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from typing import TypeVar
 
 import anyio
 
 from primusd.api.peers_news import PeersNews, Told, newest_due_ms
 from primusd.core import World
-from primusd.datafeed.ledger.model import Stream, reader_of
+from primusd.datafeed.ledger.model import ReaderState, Stream
 from primusd.datafeed.ledger.orders import feed_orders
 from primusd.datafeed.protocol import FeedOrders
 from primusd.executor.protocol import Answer, Ask, Hold, Leave, Near, Orders, Report, Start
@@ -23,6 +24,7 @@ from primusd.subscription import Published
 ChunkKey = tuple[str, str, int]
 """Job, role, number of the chunk."""
 KeyT = TypeVar("KeyT")
+NO_READERS: Mapping[AttemptId, ReaderState] = {}
 
 
 class Session:
@@ -31,6 +33,7 @@ class Session:
     Attributes:
         counted: The newest report that is durable and counted in.
         newest: The newest report, None before the first.
+        is_counting: A report is being counted in: what changes goes out with its answer.
         is_dirty: What should be so has changed, or a report waits for its answer.
         is_asked_for_logs: Its end was reported, and the end of its logs asked for.
         holds_leave: It is not to leave yet: that end is still on its way.
@@ -45,6 +48,7 @@ class Session:
         """Names of the stream machines that it reads."""
         self.counted = 0
         self.newest: Report | None = None
+        self.is_counting = False
         self.is_dirty = False
         self.is_closed = False
         self.is_asked_for_logs = False
@@ -171,7 +175,7 @@ class Sessions:
     def _wake_job(self, uid: str) -> None:
         for sessions in list(self._by_chunk.get(uid, {}).values()):
             for session in list(sessions):
-                session.wake()
+                _wake(session)
 
     def published(self, uid: str, digest: str) -> Job | None:
         """Return a job as it was while a peers document was its newest, if it is told still."""
@@ -182,7 +186,7 @@ class Sessions:
         """Wake the sessions whose orders a step may have changed, and no other."""
         for machine in published.touched:
             for session in self._changed(machine, published):
-                session.wake()
+                _wake(session)
 
     def _changed(self, machine: str, published: Published) -> Iterator[Session]:
         uid, _, stream = machine.partition("/")
@@ -224,10 +228,22 @@ class Sessions:
         if before is None or after is None or _head(before) != _head(after):
             yield from list(sessions)
             return
-        for session in list(sessions):
-            old, new = reader_of(before, session.attempt), reader_of(after, session.attempt)
-            if old is not new:
-                yield session
+        found = map(self.by_attempt.get, _changed_readers(before, after))
+        yield from [one for one in found if one is not None]
+
+
+def _wake(session: Session) -> None:
+    """Wake a session for a change, unless an answer is about to go out that has it."""
+    if not session.is_counting:
+        session.wake()
+
+
+def _changed_readers(before: Stream, after: Stream) -> Iterator[AttemptId]:
+    """Yield the readers that a step changed: most shards stand where they stood."""
+    for old, new in zip_longest(before.reader_shards, after.reader_shards, fillvalue=NO_READERS):
+        if old is not new:
+            yield from (attempt for attempt in old if attempt not in new)
+            yield from (attempt for attempt, one in new.items() if old.get(attempt) is not one)
 
 
 def _discard(index: dict[KeyT, dict[Session, None]], key: KeyT, session: Session) -> None:

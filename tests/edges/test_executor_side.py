@@ -256,6 +256,17 @@ async def test_the_gate_opens_for_all_at_once_and_unasked(daemon: Daemon) -> Non
         assert pushed.term == daemon.engine.term
 
 
+async def test_what_a_report_brings_about_comes_with_its_answer(daemon: Daemon) -> None:
+    attempt = worker(await daemon.submit())
+    async with executor_voice(daemon, attempt) as executor:
+        await executor.say(make_report(1, "holding"))
+
+        orders = await executor.hear_orders()
+
+    assert isinstance(orders.run, Start)
+    assert (orders.report, orders.revision) == (1, daemon.engine.revision)
+
+
 async def test_a_step_wakes_only_those_whose_orders_it_changed(daemon: Daemon) -> None:
     one, other = await daemon.submit(), await daemon.submit()
     async with (
