@@ -49,7 +49,8 @@ test: PARTS := format lint types layers
 test: TESTS := -n $(WORKERS) --dist worksteal
 # Those that train with torch, TensorFlow and JAX want their environments, once: a minute, and 6 GB.
 # Those that talk to real services want their jars, once: half a minute, 110 MB.
-test: BEFORE := $(BIN)/python -m tests.services.build > $(VENV)/.services 2>&1 & \
+test: BEFORE := $(BIN)/python -m tests.services.etcd_programs > $(VENV)/.etcd 2>&1 & \
+  $(BIN)/python -m tests.services.build > $(VENV)/.services 2>&1 & \
   $(BIN)/python tests/environments/build.py > $(VENV)/.environments 2>&1 &
 check: PARTS := format lint types layers
 check: TESTS := -n $(WORKERS) --dist worksteal --ignore tests/real
@@ -77,7 +78,8 @@ bench: setup
 	@$(BIN)/python -m bench
 
 soak: setup
-	@$(BIN)/python -m pytest -m soak --timeout $$((7200 + $${SOAK_SECONDS:-0}))
+	@$(BIN)/python -m tests.services.etcd_programs --all > $(VENV)/.etcd 2>&1 & \
+	$(BIN)/python -m pytest -m soak --timeout $$((7200 + $${SOAK_SECONDS:-0}))
 
 # Writes the pages that are made from code and tests anew, and checks all others.
 docs: setup

@@ -4,7 +4,6 @@ import contextlib
 import faulthandler
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -18,15 +17,16 @@ from primusd import __version__, config, logs, systemd
 from primusd.api.blob_room import BLOB_ROOM
 from primusd.api.log_copies import copies_folder
 from primusd.clock import SystemClock
-from primusd.config import Loaded
 from primusd.declaring import declarations
 from primusd.engine import Engine, EngineSettings
 from primusd.errors import (
     ConfigError,
     NewerSchemaError,
+    NotLeaderError,
     PrimusdError,
     StateDirectoryInUseError,
     StoreFullError,
+    StoreUnavailableError,
 )
 from primusd.flags import parse
 from primusd.job.events import CancelRequested, JobSubmitted
@@ -37,26 +37,28 @@ from primusd.listeners import AddressInUseError
 from primusd.local_node import keep_node, local_node_pid, wait_for_end
 from primusd.node.bootstrap import NodeBootstrap, end_node, write_bootstrap
 from primusd.node.retention import keep_within
-from primusd.parts import Parts, build_parts, is_healthy
+from primusd.parts import Around, Parts, build_parts, is_healthy
 from primusd.records import ADMISSION, Event, Proposal
 from primusd.refill import refilled
 from primusd.sampling import sample
 from primusd.startup import (
     Prepared,
     access_of,
+    all_heads,
     ca_of,
     clean_run,
-    heads_of,
+    load_chain,
     load_configuration,
     prepare,
     remove_state,
     start_lines,
+    tls_of,
 )
 from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
-from primusd.state.directory import EmbeddedElection
-from primusd.state.embedded import ArchiveLimits, EmbeddedJournal
+from primusd.state.election import Heads
 from primusd.state.journal import Journal
+from primusd.stores import Store, opened_store
 
 log = structlog.get_logger()
 
@@ -68,6 +70,9 @@ BALLAST_AGAIN_S = 5.0
 REFILL_ENTRIES_MAX = 2_000
 """How many archived entries are read at a start, for watches that go on."""
 LOOK_S = 0.05
+LEAD_AGAIN_S = 0.1
+HEADS_AGAIN_S = 1.0
+STANDS_BY = "stands by in"
 OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 
 
@@ -153,44 +158,67 @@ class Daemon:
         self._archive = Archive(self._state / "archive")
         self._clock = SystemClock()
         self._tls = tls_of(prepared.loaded)
-        self._signals = 0
+        self._parts: Parts | None = None
+        """Of this leadership, or of the one that we wait for; None before there is a store."""
+        self._leads = False
+        self._said = ""
         self._told_to_stop = anyio.Event()
         self._told_again = anyio.Event()
 
     async def run(self) -> int:
-        """Lead and serve until told to stop; stop in order."""
+        """Lead and serve, or stand by, until told to stop; stop in order."""
         self._ballast.take()
-        history = self._loaded.config.history
-        journal = EmbeddedJournal(
-            self._state / "journal.db",
-            archive=self._archive,
-            ballast=self._ballast,
-            limits=ArchiveLimits(history.keep_ms, history.bytes_max),
-        )
-        parts = self._build(journal)
-        try:
-            async with anyio.create_task_group() as group:
-                await group.start(self._hear_signals, parts)
-                await self._start(group, parts, journal)
-                await self._told_to_stop.wait()
-                await self._end(parts.engine)
-                group.cancel_scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-                await journal.close()
+        async with anyio.create_task_group() as group:
+            await group.start(self._hear_signals)
+            group.start_soon(self._live)
+            await self._told_to_stop.wait()
+            await self._end()
+            group.cancel_scope.cancel()
         return EXIT_STOPPED
 
-    def _build(self, journal: EmbeddedJournal) -> Parts:
-        store = self._loaded.config.store
+    async def _live(self) -> None:
+        """Lead; of a store that other heads share, again whenever that was lost."""
+        async with opened_store(self._prepared, self._archive, self._ballast) as store:
+            while True:
+                try:
+                    await self._lead(store)
+                except* (NotLeaderError, StoreUnavailableError) as group:
+                    if not store.is_shared:
+                        raise
+                    log.warning("leadership.ended", text=next(leaves(group)).message)
+                await anyio.sleep(LEAD_AGAIN_S)
+
+    async def _lead(self, store: Store) -> None:
+        """Wait until we lead, and do so until that is over: nothing of it is kept in memory."""
+        parts = self._parts = self._build(store)
+        try:
+            async with anyio.create_task_group() as group:
+                if store.is_shared:
+                    await self._open(group, parts, store)
+                    if store.heads().leader is not None:
+                        self._say(STANDS_BY)
+                    systemd.notify_ready("stands by")
+                await self._start(group, parts, store)
+                if not store.is_shared:
+                    await self._open(group, parts, store)
+                self._leads = True
+                self._say("leads")
+                systemd.notify_ready(f"leads, term {parts.engine.term}")
+                await anyio.sleep_forever()
+        finally:
+            self._leads = False
+
+    def _build(self, store: Store) -> Parts:
+        config_now = self._loaded.config
         engine = Engine(
-            journal,
-            EmbeddedElection(self._prepared.directory),
+            store.journal,
+            store.election,
             self._clock,
             settings=EngineSettings(
                 cluster_id=self._prepared.directory.cluster_id,
                 version=__version__,
-                ack_linger_ms=store.ack_linger_ms or 0,
-                snapshot_every_ms=store.snapshot_every_ms,
+                ack_linger_ms=config_now.store.ack_linger_ms or 0,
+                snapshot_every_ms=config_now.store.snapshot_every_ms,
             ),
             admits=self._refusal,
         )
@@ -198,9 +226,13 @@ class Daemon:
             self._prepared,
             engine,
             self._clock,
-            archive=self._archive,
-            config=lambda: self._loaded,
-            access=lambda: self._access,
+            Around(
+                archive=self._archive,
+                config=lambda: self._loaded,
+                access=lambda: self._access,
+                members=store.heads,
+                is_leader=lambda: self._leads or not store.is_shared,
+            ),
         )
 
     def _refusal(self, event: Event) -> PrimusdError | None:
@@ -212,7 +244,7 @@ class Daemon:
             )
         return None
 
-    async def _start(self, group: TaskGroup, parts: Parts, journal: Journal) -> None:
+    async def _start(self, group: TaskGroup, parts: Parts, store: Store) -> None:
         """Recover, ask the launchers, keep the plans, and only then answer anybody."""
         await group.start(parts.engine.run)
         await group.start(parts.effects.run)
@@ -228,16 +260,25 @@ class Daemon:
         group.start_soon(sample, parts.engine)
         group.start_soon(parts.app[BLOB_ROOM].run)
         group.start_soon(keep_within, copies_folder(self._state), self._loaded.config.logs)
-        await self._refill(parts, journal)
+        await self._refill(parts, store.journal)
+
+    async def _open(self, group: TaskGroup, parts: Parts, store: Store) -> None:
+        """Answer, be it only with who leads, and let the node of this host find us."""
         await group.start(self._serve, parts.app)
         # A node that somebody else starts (its own unit, another user) finds us by it as well.
-        self._introduce_node()
+        self._introduce_node(store.heads())
+        if store.is_shared:
+            group.start_soon(self._keep_introduced, store)
         if not self._prepared.flags.no_node:
             group.start_soon(keep_node, self._state)
-        say(start_lines(self._prepared, __version__))
-        systemd.notify_ready(f"leads, term {parts.engine.term}")
         if (every_ms := systemd.watchdog_every_ms()) is not None:
             group.start_soon(_ping_watchdog, parts.engine, every_ms)
+
+    def _say(self, does: str) -> None:
+        """Tell a person what we do now, where that is news."""
+        if does != self._said:
+            self._said = does
+            say(start_lines(self._prepared, __version__, does=does))
 
     async def _declare_queues(self, engine: Engine) -> None:
         """Let the queues be as the configuration has them, but for those that a person set up."""
@@ -264,26 +305,37 @@ class Daemon:
         try:
             for one in self._prepared.listeners:
                 tls = None if one.is_unix else self._tls
-                await web.SockSite(runner, one.socket, ssl_context=tls).start()
+                # A copy: the socket itself stays open over the end of this leadership.
+                await web.SockSite(runner, one.socket.dup(), ssl_context=tls).start()
             task_status.started()
             await anyio.sleep_forever()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                 await runner.cleanup()
 
-    def _introduce_node(self) -> None:
-        """Leave the file by which the node of this host finds us."""
+    def _introduce_node(self, members: Heads) -> tuple[str, ...]:
+        """Leave the file by which the node of this host finds us and the other heads."""
         directory, name = self._prepared.directory, self._loaded.config.member
+        heads = all_heads(self._prepared, members)
         write_bootstrap(
             self._state,
             NodeBootstrap(
                 cluster=directory.cluster_id,
                 name=name,
-                heads=heads_of(self._prepared),
+                heads=heads,
                 key=node_key(directory.secret, name),
                 ca=ca_of(self._loaded),
             ),
         )
+        return heads
+
+    async def _keep_introduced(self, store: Store) -> None:
+        """Write that file anew whenever heads come or go."""
+        known = all_heads(self._prepared, store.heads())
+        while True:
+            await anyio.sleep(HEADS_AGAIN_S)
+            if all_heads(self._prepared, store.heads()) != known:
+                known = self._introduce_node(store.heads())
 
     async def _keep_ballast(self) -> None:
         while True:
@@ -292,7 +344,7 @@ class Daemon:
                 log.info("ballast.taken")
 
     async def _hear_signals(
-        self, parts: Parts, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+        self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
         with anyio.open_signal_receiver(*numbers) as received:
@@ -300,15 +352,15 @@ class Daemon:
             async for number in received:
                 match number:
                     case signal.SIGHUP:
-                        self._reload(parts.engine)
+                        self._reload()
                     case signal.SIGUSR1:
-                        self._dump(parts.engine)
+                        self._dump()
                     case _ if self._told_to_stop.is_set():
                         self._told_again.set()
                     case _:
                         self._told_to_stop.set()
 
-    def _reload(self, engine: Engine) -> None:
+    def _reload(self) -> None:
         """Read the configuration again and take over what can change while we run."""
         systemd.notify("RELOADING=1")
         try:
@@ -316,42 +368,54 @@ class Daemon:
             access = access_of(loaded, self._prepared.token)
             found = config.changes(self._loaded.config, loaded.config)
             if self._tls is not None and loaded.config.listen.tls_cert:
-                _load_chain(self._tls, loaded)
+                load_chain(self._tls, loaded)
         except PrimusdError as error:
             log.error("config.refused", text=error.message)  # noqa: TRY400 - a person's mistake.
         else:
             self._loaded, self._access = loaded, access
-            for event in declarations(loaded.config, engine.world):
-                engine.tell(ADMISSION, event, by="config")
+            if self._parts is not None:
+                engine = self._parts.engine
+                for event in declarations(loaded.config, engine.world):
+                    engine.tell(ADMISSION, event, by="config")
             logs.configure(loaded.config.logs.level, loaded.config.logs.format, stream=sys.stderr)
             log.info("config.reloaded", taken=found.live, after_restart=found.after_restart)
         systemd.notify("READY=1")
 
-    def _dump(self, engine: Engine) -> None:
+    def _dump(self) -> None:
         """Write state and stacks to the log."""
-        world = engine.world
-        log.info(
-            "daemon.dumped",
-            term=engine.term,
-            revision=engine.revision,
-            outage=engine.outage.message if engine.outage else "",
-            jobs={job.uid: job.phase.value for job in world.jobs.values()},
-            nodes={node.name: node.phase.value for node in world.admission.nodes.values()},
-            wedged=dict(world.admission.wedged),
-            tasks=[one.name for one in anyio.get_running_tasks()],
-        )
+        tasks = [one.name for one in anyio.get_running_tasks()]
+        if self._parts is None:
+            log.info("daemon.dumped", outage="the store does not answer yet", tasks=tasks)
+        else:
+            engine = self._parts.engine
+            world = engine.world
+            log.info(
+                "daemon.dumped",
+                term=engine.term,
+                revision=engine.revision,
+                outage=engine.outage.message if engine.outage else "",
+                jobs={job.uid: job.phase.value for job in world.jobs.values()},
+                nodes={node.name: node.phase.value for node in world.admission.nodes.values()},
+                wedged=dict(world.admission.wedged),
+                tasks=tasks,
+            )
         faulthandler.dump_traceback(file=sys.stderr)
 
-    async def _end(self, engine: Engine) -> None:
+    async def _end(self) -> None:
         """Stop in order: trainers run on, unless all of it was ephemeral."""
         systemd.notify_stopping()
-        if self._prepared.is_ephemeral:
-            await self._end_jobs(engine)
-            if end_node(self._state):
-                await wait_for_end(self._state)
-        count = living_attempts(engine)
+        count = 0
+        if self._parts is not None:
+            engine = self._parts.engine
+            if self._prepared.is_ephemeral:
+                await self._end_jobs(engine)
+                if end_node(self._state):
+                    await wait_for_end(self._state)
+            count = living_attempts(engine)
         told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
-        say(told if count else "primusd stopped; no trainer runs")
+        if self._said == STANDS_BY:
+            told = "primusd stopped; it stood by"
+        say(told if count or self._said == STANDS_BY else "primusd stopped; no trainer runs")
         if not count and not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
             say(f"  its node (pid {pid}) waits for the next start; kill {pid} ends it")
 
@@ -376,33 +440,6 @@ def living_attempts(engine: Engine) -> int:
         for role in job.roles.values()
         for replica in replicas_of(role)
     )
-
-
-def tls_of(loaded: Loaded) -> ssl.SSLContext | None:
-    """Return what TCP connections are secured with, None for nothing.
-
-    Raises:
-        ConfigError: Certificate and key cannot be used.
-    """
-    listen = loaded.config.listen
-    if not listen.tls_cert:
-        return None
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load_chain(tls, loaded)
-    if listen.client_ca:
-        tls.load_verify_locations(listen.client_ca)
-        tls.verify_mode = ssl.CERT_OPTIONAL
-    return tls
-
-
-def _load_chain(tls: ssl.SSLContext, loaded: Loaded) -> None:
-    listen = loaded.config.listen
-    try:
-        tls.load_cert_chain(listen.tls_cert, listen.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"listen.tls_cert {listen.tls_cert} and its key cannot be used: {error}"
-        ) from error
 
 
 async def _ping_watchdog(engine: Engine, every_ms: int) -> None:

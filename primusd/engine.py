@@ -105,6 +105,7 @@ class Engine:
         self._settings = settings
         self._admits = admits
         self._inbox = Inbox()
+        self._stored_term = 0
         self._time = JournalTime(clock, last_at_ms=0)
         self._lag = JournalLag(clock)
         self._snapshots = Snapshots()
@@ -205,23 +206,30 @@ class Engine:
             StoreUnavailableError: The store could not be read at the start.
         """
         try:
-            await self._lead()
-            task_status.started()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._notice_stalls)
-                while True:
-                    await self._turn()
+            campaigned = await self._campaign()
+            async with self._election.held():
+                await self._lead(campaigned)
+                task_status.started()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._notice_stalls)
+                    while True:
+                        await self._turn()
         finally:
             self.outage = self.outage or NotLeaderError("this daemon no longer leads")
             self._inbox.fail_all(self.outage)
             for subscription in self._subscriptions:
                 subscription.cut("the daemon stops")
 
-    async def _lead(self) -> None:
+    async def _campaign(self) -> int:
+        """Wait until this daemon leads; a store that it must not lead is refused before."""
         last_term = (await self._journal.load()).term
         wall_ms = self._clock.wall_ms()
-        self.term = await self._election.campaign(last_term=last_term, wall_ms=wall_ms)
+        return await self._election.campaign(last_term=last_term, wall_ms=wall_ms)
+
+    async def _lead(self, campaigned: int) -> None:
         raised = await self._load()
+        # Of a store that was moved or put back the terms may be ahead of the election's.
+        self.term = max(campaigned, self._stored_term + 1)
         self._time = JournalTime(self._clock, last_at_ms=self._snapshots.last_at_ms)
         self._snapshots_due_ms = self.at_ms() + self._settings.snapshot_every_ms
         began = TermBegan(self._settings.cluster_id, self._settings.version)
@@ -240,6 +248,7 @@ class Engine:
         loaded = await self._journal.load()
         recovered = recover(loaded)
         self.world, self.revision = recovered.world, loaded.revision
+        self._stored_term = loaded.term
         self._snapshots = Snapshots.of(
             loaded, uncovered=recovered.uncovered, raw_jobs=recovered.wedged
         )

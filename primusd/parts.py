@@ -30,8 +30,9 @@ from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
 from primusd.mirroring import Mirror
-from primusd.startup import Prepared, ca_of, heads_of
+from primusd.startup import Prepared, all_heads, ca_of
 from primusd.state.archive import Archive
+from primusd.state.election import Heads
 from primusd.sweep import Strays
 from primusd.views.live import Live
 from primusd.views.rendering import Renderer
@@ -54,27 +55,37 @@ class Parts(Struct, frozen=True):
     mirror: Mirror
 
 
-def build_parts(
-    prepared: Prepared,
-    engine: Engine,
-    clock: Clock,
-    *,
-    archive: Archive,
-    config: Callable[[], Loaded],
-    access: Callable[[], Access],
-) -> Parts:
+class Around(Struct, frozen=True):
+    """What parts ask the daemon for while they run."""
+
+    archive: Archive
+    """Read by the API."""
+    config: Callable[[], Loaded]
+    """The configuration in force."""
+    access: Callable[[], Access]
+    """Who may come in over TCP."""
+    members: Callable[[], Heads]
+    """The heads of the cluster."""
+    is_leader: Callable[[], bool]
+    """Whether the parts are at work: others are turned away before."""
+
+
+def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around) -> Parts:
     """Return the parts around an engine.
 
     Args:
         prepared: Directories, addresses, secret.
         engine: Not running yet, so that all of them hear its first word.
         clock: Of this host.
-        archive: Read by the API.
-        config: The configuration in force.
-        access: Who may come in over TCP.
+        around: What they ask for.
     """
+    config = around.config
     cluster_id, secret = prepared.directory.cluster_id, prepared.directory.secret
-    heads, strays, live = heads_of(prepared), Strays(), LiveValues(clock)
+    strays, live = Strays(), LiveValues(clock)
+
+    def heads() -> tuple[str, ...]:
+        return all_heads(prepared, around.members())
+
     liveness = Liveness(engine, clock)
     launcher = LocalLauncher(lambda: engine.term)
     nodes = NodeRegistry(engine, launcher, live, clock, cluster_id=cluster_id, secret=secret)
@@ -84,7 +95,7 @@ def build_parts(
         live,
         cluster_id=cluster_id,
         secret=secret,
-        heads=lambda: heads,
+        heads=heads,
         settings=lambda: _order_settings(config(), secret),
         copies=LogCopies(prepared.directory.path),
         strays=strays,
@@ -101,13 +112,12 @@ def build_parts(
         prepared,
         engine,
         clock,
-        archive=archive,
-        config=config,
-        access=access,
+        around,
         live=live,
         launcher=launcher,
         strays=strays,
         executors=executors,
+        heads=heads,
     )
     mirror = Mirror(lambda: engine.world, clock, live.partitions_measured)
     app = build(context)
@@ -120,22 +130,22 @@ def _context(
     prepared: Prepared,
     engine: Engine,
     clock: Clock,
+    around: Around,
     *,
-    archive: Archive,
-    config: Callable[[], Loaded],
-    access: Callable[[], Access],
     live: LiveValues,
     launcher: LocalLauncher,
     strays: Strays,
     executors: ExecutorRegistry,
+    heads: Callable[[], tuple[str, ...]],
 ) -> Context:
+    config = around.config
     keep_ms = config().config.limits.replay_watch_ms
     shown = partial(_shown, engine, live)
     return Context(
         engine=engine,
         watch=Watch(engine, clock, Renderer(engine.at_ms, shown), keep_ms=keep_ms),
         config=config,
-        access=access,
+        access=around.access,
         clock=clock,
         cluster_id=prepared.directory.cluster_id,
         secret=prepared.directory.secret,
@@ -143,10 +153,12 @@ def _context(
         started_ms=clock.wall_ms(),
         state=prepared.directory.path,
         blobs=prepared.directory.path / "blobs",
-        archive=archive,
+        archive=around.archive,
         launchers={launcher.name: launcher},
         strays=strays,
-        heads=heads_of(prepared),
+        heads=heads,
+        members=around.members,
+        is_leader=around.is_leader,
         ca=lambda: ca_of(config()),
         live=shown,
         ask=executors.ask,
@@ -180,7 +192,7 @@ def _order_settings(loaded: Loaded, secret: bytes) -> OrderSettings:
 
 def _bootstrap(
     cluster_id: str,
-    heads: tuple[str, ...],
+    heads: Callable[[], tuple[str, ...]],
     secret: bytes,
     ca: Callable[[], str | None],
     attempt: AttemptId,
@@ -188,7 +200,7 @@ def _bootstrap(
     return Bootstrap(
         cluster=cluster_id,
         attempt=attempt,
-        heads=heads,
+        heads=heads(),
         key=job_key(secret, attempt.job),
         ca=ca(),
     )

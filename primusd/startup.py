@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import shutil
+import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ from primusd.state.directory import (
     unusable,
     write_durably,
 )
+from primusd.state.election import Heads
 
 log = structlog.get_logger()
 
@@ -175,6 +177,13 @@ def heads_of(prepared: Prepared) -> tuple[str, ...]:
     return tuple(heads)
 
 
+def all_heads(prepared: Prepared, members: Heads) -> tuple[str, ...]:
+    """Return the addresses of all heads: ours first, then those of the others."""
+    own = prepared.loaded.config.member
+    others = [one for head in members.members if head.member != own for one in head.addresses]
+    return (*heads_of(prepared), *others)
+
+
 def ca_of(loaded: Loaded) -> str | None:
     """Return what executors and nodes trust us by, as PEM: our own certificates; None without TLS.
 
@@ -190,13 +199,46 @@ def ca_of(loaded: Loaded) -> str | None:
     return "\n".join(_CERTIFICATE.findall(text)) or None
 
 
-def start_lines(prepared: Prepared, version: str) -> str:
-    """Return what a person sees when the daemon leads."""
+def tls_of(loaded: Loaded) -> ssl.SSLContext | None:
+    """Return what TCP connections are secured with, None for nothing.
+
+    Raises:
+        ConfigError: Certificate and key cannot be used.
+    """
+    listen = loaded.config.listen
+    if not listen.tls_cert:
+        return None
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    load_chain(tls, loaded)
+    if listen.client_ca:
+        tls.load_verify_locations(listen.client_ca)
+        tls.verify_mode = ssl.CERT_OPTIONAL
+    return tls
+
+
+def load_chain(tls: ssl.SSLContext, loaded: Loaded) -> None:
+    """Take the certificate and its key anew.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    listen = loaded.config.listen
+    try:
+        tls.load_cert_chain(listen.tls_cert, listen.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"listen.tls_cert {listen.tls_cert} and its key cannot be used: {error}"
+        ) from error
+
+
+def start_lines(prepared: Prepared, version: str, *, does: str = "leads") -> str:
+    """Return what a person sees when the daemon leads, or stands by."""
     loaded = prepared.loaded
-    where = _short(loaded.directories.state)
-    lines = [
-        f'primusd {version} leads cluster "{loaded.config.cluster}" (embedded store in {where})'
-    ]
+    store = loaded.config.store
+    where = f"embedded store in {_short(loaded.directories.state)}"
+    if store.kind == "etcd":
+        where = f"etcd at {', '.join(one.rpartition('//')[2] for one in store.etcd.endpoints)}"
+    lines = [f'primusd {version} {does} cluster "{loaded.config.cluster}" ({where})']
     places = [f"socket  {one.address}" for one in prepared.listeners if one.is_unix]
     scheme = "https" if loaded.config.listen.tls_cert else "http"
     for one in prepared.listeners:

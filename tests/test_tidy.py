@@ -19,8 +19,8 @@ IMPURE_CALLS = {"open", "print", "input"}
 
 # Each third-party client is known to one module.
 CLIENTS = {
-    "etcd3": "primusd/state/etcd.py",
-    "grpc": "primusd/state/etcd.py",
+    "etcd3": "primusd/state/etcd",
+    "grpc": "primusd/state/etcd",
     "aiokafka": "primusd/datafeed/sources/kafka.py",
     "kubernetes_asyncio": "primusd/launchers/kubernetes",
     "fsspec": "primusd/datafeed/storage/bridge.py",

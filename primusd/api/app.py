@@ -8,6 +8,7 @@ from primusd.api.auth import authenticator
 from primusd.api.blob_room import BLOB_ROOM, BlobRoom
 from primusd.api.connections import Connections, connection_limiter
 from primusd.api.context import Context
+from primusd.api.leading import leader_only
 from primusd.api.limits import Rates, limiter
 from primusd.api.openapi import OPENAPI, describe
 from primusd.api.problems import answer_problems
@@ -30,6 +31,7 @@ def build(context: Context) -> web.Application:
         connection_limiter(Connections(config.listen.connections_max)),
         answer_problems,
         authenticator(context.access),
+        leader_only(context.is_leader, context.members),
         limiter(rates),
     )
     app = web.Application(

@@ -6,8 +6,9 @@ import msgspec
 from aiohttp import web
 
 from primusd.api.asking import CONTEXT, answer, context_of
+from primusd.api.leading import not_leader
 from primusd.api.openapi import OPENAPI
-from primusd.errors import NotFoundError
+from primusd.errors import NotFoundError, NotLeaderError
 from primusd.executor.protocol import VERSION as PROTOCOL_VERSION
 from primusd.views import cluster_documents as documents
 from primusd.views.original import status_json
@@ -36,10 +37,13 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Tell whether this daemon leads and can record."""
-    engine = request.app[CONTEXT].engine
-    if engine.term and engine.outage is None:
+    context = request.app[CONTEXT]
+    outage = context.engine.outage
+    if not context.is_leader() and (outage is None or isinstance(outage, NotLeaderError)):
+        outage = not_leader(context.members())
+    if outage is None:
         return web.Response(text="ok\n")
-    reason = engine.outage.message if engine.outage is not None else "not leading yet"
+    reason = outage.message
     return web.Response(text=f"{reason}\n", status=503, headers={"Retry-After": "1"})
 
 
@@ -55,20 +59,28 @@ async def cluster(request: web.Request) -> web.Response:
     """Tell who leads, and how well the journal follows."""
     context = context_of(request)
     config, engine = context.config().config, context.engine
-    member = documents.Member(
+    heads = context.members()
+    own = documents.Member(
         name=config.member,
         url=config.listen.advertise or config.listen.tcp,
         version=context.version,
     )
+    others = tuple(
+        documents.Member(name=one.member, url=next(iter(one.addresses), ""), version=one.version)
+        for one in heads.members
+        if one.member != config.member
+    )
+    leads = context.is_leader()
+    leader = config.member if leads else heads.leader.member if heads.leader else ""
     return answer(
         documents.Cluster(
             name=config.cluster,
             id=context.cluster_id,
-            leader=config.member,
+            leader=leader,
             member=config.member,
-            term=engine.term,
+            term=engine.term if leads else heads.term,
             revision=str(engine.revision),
-            members=(member,),
+            members=(own, *others),
             store=documents.StoreStatus(kind=config.store.kind),
             journal_lag_ms=engine.journal_lag_ms(),
             clock_skew_ms=engine.skew_ms(),

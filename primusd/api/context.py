@@ -16,6 +16,7 @@ from primusd.executor.protocol import Answer
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
+from primusd.state.election import Heads
 from primusd.sweep import Strays
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.watch import Watch
@@ -69,8 +70,8 @@ class Context(Struct, frozen=True):
     launchers: Mapping[str, Launcher]
     strays: Strays
     """What launchers list and the store does not know."""
-    heads: tuple[str, ...]
-    """Addresses of this daemon as executors and nodes dial it, the nearest first."""
+    heads: Callable[[], tuple[str, ...]]
+    """Addresses as executors and nodes dial them: this daemon's, the nearest first, then others."""
     ca: Callable[[], str | None] = lambda: None
     """What they trust it by, PEM; None where no address is secured."""
     live: Callable[[], Live] = lambda: NOTHING_LIVE
@@ -79,6 +80,10 @@ class Context(Struct, frozen=True):
     """Asks a live executor."""
     is_connected: Callable[[AttemptId], bool] = lambda _attempt: True
     """Whether an executor could be asked now."""
+    is_leader: Callable[[], bool] = lambda: True
+    """Whether this daemon leads and all its parts work."""
+    members: Callable[[], Heads] = Heads
+    """The heads of the cluster; empty where there is one only."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
     pid: int = os.getpid()

@@ -139,7 +139,7 @@ async def add_node(request: web.Request) -> web.Response:
         documents.NodeBootstrap(
             name=name,
             cluster=context.cluster_id,
-            heads=context.heads,
+            heads=context.heads(),
             key=node_key(context.secret, name),
             ca=context.ca() or UNSET,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from primusd.config.schema import SettingPath
-from primusd.config.settings import Config, Listen
+from primusd.config.settings import Config, Etcd, Listen
 from primusd.config.values import is_loopback, split_address
 
 # `sun_path` of unix(7) holds 108 bytes, the last of which is 0.
@@ -41,6 +41,8 @@ def contradictions(config: Config, *, is_insecure: bool) -> Iterator[Contradicti
         path = ("store", "etcd", "quota_warn_percent")
         allowed = f"less than quota_stop_percent, which is {etcd.quota_stop_percent}"
         yield Contradiction(path, etcd.quota_warn_percent, allowed)
+    if config.store.kind == "etcd":
+        yield from _of_etcd(etcd)
     yield from _of_files(config)
 
 
@@ -73,6 +75,30 @@ def _of_tls(listen: Listen) -> Iterator[Contradiction]:
         yield Contradiction(("listen", "client_ca"), listen.client_ca, "only with tls_cert")
 
 
+def _of_etcd(etcd: Etcd) -> Iterator[Contradiction]:
+    path = ("store", "etcd")
+    for endpoint in etcd.endpoints:
+        address = endpoint.removeprefix("http://").removeprefix("https://")
+        try:
+            split_address(address)
+        except ValueError:
+            yield Contradiction((*path, "endpoints"), endpoint, "host:port, as 10.0.0.1:2379")
+    if len({one.startswith("https://") for one in etcd.endpoints}) > 1:
+        allowed = "all of them with https://, or none"
+        yield Contradiction((*path, "endpoints"), ", ".join(etcd.endpoints), allowed)
+    if (etcd.ca or etcd.cert) and any(one.startswith("http://") for one in etcd.endpoints):
+        allowed = "https:// with ca or cert"
+        yield Contradiction((*path, "endpoints"), ", ".join(etcd.endpoints), allowed)
+    pairs = (
+        (("cert", etcd.cert), ("key", etcd.key)),
+        (("user", etcd.user), ("password_file", etcd.password_file)),
+    )
+    for (one, value), (other, another) in pairs:
+        if bool(value) != bool(another):
+            lacking = other if value else one
+            yield Contradiction((*path, lacking), "", f"both {one} and {other}, or neither")
+
+
 def _of_files(config: Config) -> Iterator[Contradiction]:
     """Yield the files that will be read at start and cannot be."""
     named: tuple[tuple[SettingPath, str], ...] = (
@@ -81,6 +107,14 @@ def _of_files(config: Config) -> Iterator[Contradiction]:
         (("listen", "tls_key"), config.listen.tls_key),
         (("listen", "client_ca"), config.listen.client_ca),
     )
+    if config.store.kind == "etcd":
+        etcd = config.store.etcd
+        named += (
+            (("store", "etcd", "ca"), etcd.ca),
+            (("store", "etcd", "cert"), etcd.cert),
+            (("store", "etcd", "key"), etcd.key),
+            (("store", "etcd", "password_file"), etcd.password_file),
+        )
     for path, file in named:
         if not file:
             continue

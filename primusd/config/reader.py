@@ -29,6 +29,8 @@ FILE_BYTES_MAX = 1 << 20
 # What an acknowledgement may wait for others: nothing where a commit is local.
 ACK_LINGER_MS: Mapping[str, int] = MappingProxyType({"embedded": 0, "etcd": 100})
 
+ETCD_PORT = 2379
+
 _SHOWN_MAX = 60
 _FLAGS: Mapping[str, SettingPath] = MappingProxyType(
     {
@@ -282,10 +284,19 @@ def _filled(config: Config, directories: Directories) -> Config:
     listen, store = config.listen, config.store
     if not listen.socket:
         listen = replace(listen, socket=str(directories.run / "primusd.sock"))
+    endpoints = tuple(map(_with_port, store.etcd.endpoints))
+    store = replace(store, etcd=replace(store.etcd, endpoints=endpoints))
     if store.ack_linger_ms is None:
         store = replace(store, ack_linger_ms=ACK_LINGER_MS[store.kind])
     member = config.member or socket.gethostname()
     return replace(config, member=member, listen=listen, store=store)
+
+
+def _with_port(endpoint: str) -> str:
+    """Return an endpoint of etcd with the usual port, where it names none."""
+    host = endpoint.rpartition("//")[2]
+    has_port = ":" in host.rpartition("]")[2]
+    return endpoint if has_port else f"{endpoint}:{ETCD_PORT}"
 
 
 def _raise(reading: _Reading) -> None:

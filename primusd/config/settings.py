@@ -83,14 +83,14 @@ class Etcd(Struct, frozen=True):
     leader_ttl_ms: Annotated[int, Duration(5 * _SECOND, 60 * _SECOND)] = 10 * _SECOND
     request_timeout_ms: Annotated[int, Duration(100, 30 * _SECOND)] = _SECOND
     compact: Annotated[bool, Flag()] = True
-    quota_warn_percent: Annotated[int, Integer(1, 99)] = 70
-    quota_stop_percent: Annotated[int, Integer(1, 99)] = 85
+    quota_warn_percent: Annotated[int, Integer(1, 99), NotYet()] = 70
+    quota_stop_percent: Annotated[int, Integer(1, 99), NotYet()] = 85
 
 
 class Store(Struct, frozen=True):
     """Where the journal is kept."""
 
-    kind: Annotated[str, Choice(STORE_KINDS), NotYet(("etcd",))] = "embedded"
+    kind: Annotated[str, Choice(STORE_KINDS)] = "embedded"
     ack_linger_ms: Annotated[int | None, Duration(0, 5 * _SECOND, may_be_empty=True)] = None
     """How long a step of data beats only may wait; never None once loaded."""
     snapshot_every_ms: Annotated[int, Duration(_SECOND, 60 * _MINUTE)] = 30 * _SECOND

@@ -56,6 +56,35 @@ class StateDirectory:
         self.secret = secret
         self._lock_fd = lock_fd
 
+    def home(self) -> str:
+        """Return what tells this directory from all others, made once."""
+        path = self.path / "home"
+        try:
+            return path.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            home = secrets.token_hex(CLUSTER_ID_BYTES)
+            write_durably(path, f"{home}\n".encode(), mode=0o600)
+            return home
+
+    def adopt(self, cluster_id: str, secret: bytes) -> None:
+        """Become part of a cluster that other heads share.
+
+        Raises:
+            ConfigError: It holds a store of its own.
+        """
+        if (self.path / "journal.db").exists():
+            raise ConfigError(
+                f"the state directory {self.path} has an embedded store with jobs of its own",
+                hint="name another one with --state-dir, or start it with --store embedded",
+            )
+        if (cluster_id, secret) == (self.cluster_id, self.secret):
+            return
+        known = msgspec.json.decode((self.path / "cluster.json").read_bytes(), type=ClusterFile)
+        changed = msgspec.structs.replace(known, id=cluster_id)
+        write_durably(self.path / "secret", secret, mode=0o600)
+        write_durably(self.path / "cluster.json", msgspec.json.encode(changed), mode=0o644)
+        self.cluster_id, self.secret = cluster_id, secret
+
     def close(self) -> None:
         """Let another daemon have it."""
         if self._lock_fd >= 0:

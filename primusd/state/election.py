@@ -3,6 +3,30 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from msgspec import Struct
+
+
+class Identity(Struct, frozen=True, rename="camel"):
+    """A head, as it names itself to the others."""
+
+    member: str
+    addresses: tuple[str, ...] = ()
+    """As executors, nodes and other heads dial it."""
+    home: str = ""
+    """Made once with its state directory: who holds that one's lock is this head, and no other."""
+    version: str = ""
+    schema: int = 0
+    """The highest that it can read."""
+
+
+class Heads(Struct, frozen=True):
+    """Who is there, as last read."""
+
+    leader: Identity | None = None
+    """None: nobody leads, or it is not known."""
+    term: int = 0
+    members: tuple[Identity, ...] = ()
+
 
 class Election(Protocol):
     """Who leads."""

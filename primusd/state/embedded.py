@@ -16,16 +16,15 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
-from msgspec import Struct
 
 from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
-from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry, job_of
+from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry
 from primusd.state.archive import Archive, ArchivedEntry
+from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.bases import ALL
 from primusd.state.journal import Loaded, Snapshot
 from primusd.state.schema import Head, check_schema
-from primusd.state.snapshots import live_jobs
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -33,7 +32,6 @@ T = TypeVar("T")
 VALUE_BYTES_MAX = 256 << 10
 """No stored value is larger: a later move to another store keeps its limits."""
 WAL_BYTES_KEPT = 16 << 20
-PRUNE_EVERY_MS = 3_600_000
 _MAGIC = b"SQLite format 3\0"
 _USER_VERSION_OFFSET = 60
 """Of the file's header: https://www.sqlite.org/fileformat.html#user_version_number."""
@@ -46,13 +44,6 @@ CREATE TABLE IF NOT EXISTS snapshots(
     key TEXT NOT NULL, part INTEGER NOT NULL, covers INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (key, part));
 """
-
-
-class ArchiveLimits(Struct, frozen=True):
-    """How much of the archive is kept."""
-
-    keep_ms: int = 30 * 86_400_000
-    bytes_max: int = 10 << 30
 
 
 class EmbeddedJournal:
@@ -75,14 +66,12 @@ class EmbeddedJournal:
             limits: Of the archive.
         """
         self._path = path
-        self._archive = archive
+        self._archiver = None if archive is None else Archiver(archive, limits)
         self._ballast = ballast
-        self._limits = limits
         self._db: sqlite3.Connection | None = None
         self._term = 0
         self._revision = 0
         self._at_ms = 0
-        self._pruned_ms = 0
         self._lane = anyio.CapacityLimiter(1)
 
     async def load(self) -> Loaded:
@@ -145,42 +134,18 @@ class EmbeddedJournal:
 
     def _archive_below(self, db: sqlite3.Connection, keep_from: int) -> None:
         """Hand the entries that go to the archive first."""
-        if self._archive is None:
+        if self._archiver is None:
             return
         found = [
             ArchivedEntry(revision, _decoded(revision, body).at_ms, body)
             for revision, body in _bodies(db, below=keep_from)
         ]
-        try:
-            self._archive.append(found)
-            if found:
-                self._keep_base(db, self._archive, found[-1].at_ms)
-            now_ms = found[-1].at_ms if found else 0
-            if now_ms > self._pruned_ms + PRUNE_EVERY_MS:
-                self._pruned_ms = now_ms
-                self._archive.prune(
-                    now_ms=now_ms, keep_ms=self._limits.keep_ms, bytes_max=self._limits.bytes_max
-                )
-        except (OSError, msgspec.MsgspecError) as error:
-            # History is worth less than the journal, which must not grow for the lack of it.
-            log.warning("archive.write_failed", text=str(error), entries=len(found))
-
-    def _keep_base(self, db: sqlite3.Connection, archive: Archive, at_ms: int) -> None:
-        """Copy snapshots beside the entries that go, for replays: admission's, or of all live."""
-        at_ms = max(at_ms, self._at_ms)
-        kind = archive.wants_base(revision=self._revision, at_ms=at_ms)
-        admission = next(_snapshots(db, ADMISSION), None) if kind else None
-        if admission is None:
-            return
-        parts = {ADMISSION: (admission.covers, admission.body)}
-        if kind == ALL:
-            live = live_jobs(admission.body)
-            parts |= {
-                one.machine: (one.covers, one.body)
-                for one in _snapshots(db)
-                if job_of(one.machine.partition("#")[0]) in live
-            }
-        archive.keep_base(parts, kind=kind, revision=self._revision, at_ms=at_ms)
+        kind = self._archiver.archive(found, revision=self._revision, at_ms=self._at_ms)
+        if kind:
+            rows = _snapshots(db, None if kind == ALL else ADMISSION)
+            at_ms = max(found[-1].at_ms, self._at_ms)
+            snapshots = {one.machine: (one.covers, one.body) for one in rows}
+            self._archiver.keep_base(snapshots, kind=kind, revision=self._revision, at_ms=at_ms)
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:

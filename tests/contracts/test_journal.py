@@ -1,4 +1,4 @@
-"""What every journal promises: in memory and in SQLite; and what SQLite alone has to show."""
+"""What every journal promises: in memory, SQLite and etcd; and what SQLite alone has to show."""
 
 import os
 import random
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
 from primusd.state.embedded import VALUE_BYTES_MAX, EmbeddedJournal
 from primusd.state.journal import Journal, MemoryJournal, Snapshot
+from tests.services.etcd_heads import LeadingJournal
 
 Open = Callable[[], Journal]
 
@@ -32,12 +34,15 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     anyio.run(work)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "etcd"])
 def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens the same journal again, as a daemon that starts anew does."""
     if request.param == "memory":
         kept = MemoryJournal()
         return lambda: kept
+    if request.param == "etcd":
+        endpoints, cluster = request.getfixturevalue("etcd").endpoints, uuid4().hex
+        return lambda: LeadingJournal(endpoints, cluster)
     return lambda: EmbeddedJournal(tmp_path / "journal.db")
 
 

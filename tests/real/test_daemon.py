@@ -147,7 +147,7 @@ def test_a_port_that_was_asked_for_and_is_taken_ends_it_with_5(head: Any, taken_
         (("--listen", "nonsense"), "host:port"),
         (("--listen", "0.0.0.0:0"), "--insecure"),
         (("--log-level", "loud"), "debug"),
-        (("--store", "etcd://h1"), "not have yet"),
+        (("--store", "etcd://h1:x"), "must be host:port"),
         (("--socket", "/tmp/" + "x" * 120), "at most 107 bytes"),
         (("--state-dir", "/proc/primusd"), "--state-dir"),
         (("--run-dir", "/proc/primusd"), "--run-dir"),

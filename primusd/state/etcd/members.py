@@ -1,0 +1,116 @@
+"""The heads of a cluster: each has a key bound to a lease, and reads those of the others."""
+
+import anyio
+import structlog
+
+from primusd.errors import ConfigError, PrimusdError, StoreUnavailableError
+from primusd.state.election import Heads, Identity
+from primusd.state.etcd.client import EtcdClient
+from primusd.state.etcd.layout import Layout
+from primusd.state.etcd.leadership import decode_identity, encode_identity
+from primusd.state.etcd.messages import messages
+from primusd.state.etcd.requests import created_at, get, prefix_end, put, transaction
+
+log = structlog.get_logger()
+
+MEMBER_TTL_S = 15
+LOOK_S = 1.0
+ASK_S = 3.0
+
+
+class Members:
+    """This head among the others.
+
+    Attributes:
+        heads: As last read.
+    """
+
+    def __init__(self, client: EtcdClient, layout: Layout, identity: Identity) -> None:
+        self.heads = Heads()
+        self._client = client
+        self._layout = layout
+        self._identity = identity
+        self._lease = 0
+
+    async def run(self) -> None:
+        """Keep the own key, and look at the others, until cancelled; then take the key away."""
+        told = ""
+        try:
+            while True:
+                try:
+                    await self._keep()
+                    await self.look()
+                    told = ""
+                except (StoreUnavailableError, ConfigError) as error:
+                    if error.message != told:
+                        told = error.message
+                        log.warning("members.unknown", text=told)
+                await anyio.sleep(LOOK_S)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(ASK_S / 4):
+                await self._leave()
+
+    async def look(self) -> None:
+        """Read who is there.
+
+        Raises:
+            StoreUnavailableError: Etcd does not answer.
+        """
+        known = messages()
+        layout = self._layout
+        everybody = known["RequestOp"](
+            request_range=known["RangeRequest"](
+                key=layout.members, range_end=prefix_end(layout.members)
+            )
+        )
+        answer = await self._client.call(
+            "KV", "Txn", transaction((), (get(layout.leader), everybody)), within_s=ASK_S
+        )
+        leader, members = (one.response_range.kvs for one in answer.responses)
+        self.heads = Heads(
+            leader=decode_identity(leader[0].value) if leader else None,
+            term=leader[0].create_revision if leader else 0,
+            members=tuple(decode_identity(one.value) for one in members),
+        )
+
+    async def join(self) -> None:
+        """Make the own key.
+
+        Raises:
+            ConfigError: Another head has that name.
+            StoreUnavailableError: Etcd does not answer.
+        """
+        known = messages()
+        grant = known["LeaseGrantRequest"](TTL=MEMBER_TTL_S)
+        granted = await self._client.call("Lease", "LeaseGrant", grant, within_s=ASK_S)
+        key, value = self._layout.member(self._identity.member), encode_identity(self._identity)
+        own = put(key, value, lease=granted.ID)
+        request = transaction((created_at(key, 0),), (own,), (get(key),))
+        answer = await self._client.call("KV", "Txn", request, within_s=ASK_S)
+        if not answer.succeeded:
+            (there,) = answer.responses[0].response_range.kvs
+            other = decode_identity(there.value)
+            if other.home != self._identity.home:
+                raise ConfigError(
+                    f"another head of this cluster is called {other.member!r} "
+                    f"({', '.join(other.addresses) or 'without an address'})",
+                    hint="give this one another `member`; one that is gone is forgotten in 15 s",
+                )
+            # Ourselves, before a restart.
+            await self._client.call("KV", "Txn", transaction((), (own,)), within_s=ASK_S)
+        self._lease = granted.ID
+
+    async def _keep(self) -> None:
+        """Renew the lease; make a new one, and the key, where there is none."""
+        if not self._lease or await self._client.keep_alive(self._lease, within_s=ASK_S) <= 0:
+            await self.join()
+
+    async def _leave(self) -> None:
+        if not self._lease:
+            return
+        request = messages()["LeaseRevokeRequest"](ID=self._lease)
+        try:
+            await self._client.call("Lease", "LeaseRevoke", request, within_s=ASK_S / 4)
+        except PrimusdError:
+            # It expires by itself.
+            return

@@ -1,0 +1,116 @@
+"""The store that the configuration names: what the journal is in, and who else is a head."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec import Struct
+
+from primusd import __version__
+from primusd.config.settings import Config, Etcd
+from primusd.errors import ConfigError
+from primusd.records import SCHEMA
+from primusd.startup import Prepared, heads_of
+from primusd.state.archive import Archive
+from primusd.state.archiving import ArchiveLimits, Archiver
+from primusd.state.ballast import Ballast
+from primusd.state.directory import EmbeddedElection
+from primusd.state.election import Election, Heads, Identity
+from primusd.state.embedded import EmbeddedJournal
+from primusd.state.journal import Journal
+
+if TYPE_CHECKING:
+    from primusd.state.etcd.client import EtcdSettings
+
+CLOSE_S = 5.0
+
+
+class Store(Struct, frozen=True):
+    """What a daemon keeps its state in."""
+
+    journal: Journal
+    election: Election
+    heads: Callable[[], Heads]
+    """Who leads and who is there; of an embedded store nobody else."""
+    is_shared: bool
+    """Whether other heads may lead: who loses the lead then waits to lead again."""
+
+
+@asynccontextmanager
+async def opened_store(
+    prepared: Prepared, archive: Archive, ballast: Ballast
+) -> AsyncIterator[Store]:
+    """Yield the store; one that is shared, once it answers.
+
+    Raises:
+        ConfigError: It must not be used.
+    """
+    config = prepared.loaded.config
+    limits = ArchiveLimits(config.history.keep_ms, config.history.bytes_max)
+    if config.store.kind == "etcd":
+        async with _opened_etcd(prepared, config, Archiver(archive, limits)) as store:
+            yield store
+        return
+    journal = EmbeddedJournal(
+        prepared.directory.path / "journal.db", archive=archive, ballast=ballast, limits=limits
+    )
+    try:
+        yield Store(journal, EmbeddedElection(prepared.directory), Heads, is_shared=False)
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+            await journal.close()
+
+
+@asynccontextmanager
+async def _opened_etcd(
+    prepared: Prepared, config: Config, archiver: Archiver
+) -> AsyncIterator[Store]:
+    # Imported here: most daemons need no etcd, and gRPC is large.
+    from primusd.state.etcd.identity import ClusterIdentity  # noqa: PLC0415 - see above.
+    from primusd.state.etcd.store import opened  # noqa: PLC0415 - see above.
+
+    directory = prepared.directory
+    identity = Identity(
+        member=config.member,
+        addresses=tuple(one for one in heads_of(prepared) if not one.startswith("unix:")),
+        home=directory.home(),
+        version=__version__,
+        schema=SCHEMA,
+    )
+    async with opened(
+        _etcd_settings(config.store.etcd),
+        cluster=config.cluster,
+        own=ClusterIdentity(directory.cluster_id, directory.secret),
+        identity=identity,
+        ttl_ms=config.store.etcd.leader_ttl_ms,
+        archiver=archiver,
+        has_to_compact=config.store.etcd.compact,
+    ) as store:
+        directory.adopt(store.cluster.id, store.cluster.secret)
+        yield Store(store.journal, store.election, lambda: store.members.heads, is_shared=True)
+
+
+def _etcd_settings(etcd: Etcd) -> "EtcdSettings":
+    from primusd.state.etcd.client import EtcdSettings, Tls  # noqa: PLC0415 - see above.
+
+    is_secured = etcd.endpoints[0].startswith("https:") or bool(etcd.ca or etcd.cert)
+    tls = Tls(_read(etcd.ca), _read(etcd.cert), _read(etcd.key)) if is_secured else None
+    password = (_read(etcd.password_file) or b"").decode(errors="replace").strip()
+    return EtcdSettings(
+        etcd.endpoints,
+        user=etcd.user,
+        password=password,
+        tls=tls,
+        try_ms=etcd.request_timeout_ms,
+    )
+
+
+def _read(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
