@@ -34,6 +34,7 @@ from primusd.config.values import (
 LOG_LEVELS = ("debug", "info", "warning", "error")
 STORE_KINDS = ("embedded", "etcd")
 LAUNCHERS = ("local", "kubernetes", "yarn")
+SPARE_EXECUTORS_MAX = 64
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "JAVA_HOME", "HADOOP_CONF_DIR", "KRB5CCNAME",
@@ -153,6 +154,10 @@ class LocalLauncher(Struct, frozen=True):
     enforce: Annotated[str, Choice(("auto", "cgroup", "none"))] = "auto"
     user: Annotated[str, Text()] = ""
     labels: Annotated[Mapping[str, str], TextMap()] = EMPTY
+    spare_executors: Annotated[int | None, Integer(0, SPARE_EXECUTORS_MAX, may_be_empty=True)] = (
+        None
+    )
+    """None is one for each GiB of `memory_bytes`, at most 16."""
 
 
 class KubernetesLauncher(Struct, frozen=True):

@@ -56,6 +56,8 @@ class Integer(Struct, frozen=True):
 
     low: int
     high: int
+    may_be_empty: bool = False
+    """"" is allowed and read as None."""
 
 
 class Duration(Struct, frozen=True):
@@ -153,8 +155,8 @@ def read_value(rule: Rule, value: object) -> object:  # noqa: C901  one arm per 
             return _flag(value)
         case Choice(words):
             return _choice(value, words)
-        case Integer(low, high):
-            return _integer(value, low, high)
+        case Integer():
+            return _integer(value, rule)
         case Duration():
             return _duration(value, rule)
         case Size():
@@ -180,7 +182,7 @@ def read_value(rule: Rule, value: object) -> object:  # noqa: C901  one arm per 
 def show_value(rule: Rule, value: object) -> object:
     """Return what has to be written in the file to get this value of a field."""
     match rule, value:
-        case ((Duration() | Size() | Cores()), None):
+        case ((Integer() | Duration() | Size() | Cores()), None):
             return ""
         case Duration(), int():
             return format_duration(value)
@@ -254,9 +256,11 @@ def _choice(value: object, words: tuple[str, ...]) -> str:
     return value
 
 
-def _integer(value: object, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SettingError(f"a whole number from {low:,} to {high:,}")
+def _integer(value: object, rule: Integer) -> int | None:
+    if rule.may_be_empty and value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not rule.low <= value <= rule.high:
+        raise SettingError(f"a whole number from {rule.low:,} to {rule.high:,}")
     return value
 
 
@@ -364,7 +368,9 @@ def _quota(value: object) -> Mapping[str, int]:
         assert byte_count is not None
         quota["memoryBytes"] = byte_count
     if "gpu" in value:
-        quota["gpu"] = _integer(value["gpu"], 0, 1_000_000)
+        gpus = _integer(value["gpu"], Integer(0, 1_000_000))
+        assert gpus is not None
+        quota["gpu"] = gpus
     return MappingProxyType(quota)
 
 

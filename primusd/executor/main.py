@@ -22,7 +22,7 @@ from primusd.executor.life import Life
 from primusd.executor.machine import EXIT_DISK, EXIT_INTERNAL, EXIT_LEFT
 from primusd.executor.processes import become_subreaper, boot_id, started_ticks
 from primusd.executor.protocol import Bootstrap
-from primusd.executor.starter import fork_starter
+from primusd.executor.starter import Starter, fork_starter
 from primusd.executor.talk import talk
 
 log = structlog.get_logger()
@@ -61,8 +61,29 @@ def hold(directory: AttemptDirectory) -> int | None:
     return None
 
 
-def run(bootstrap_path: Path, directory: AttemptDirectory, lock: int) -> int:
-    """Live as the executor of an attempt whose lock is held."""
+def prepare(close: tuple[int, ...] = ()) -> Starter:
+    """Do what needs no attempt: before there is a second thread, and from the main one.
+
+    The end of that thread ends the trainer.
+
+    Args:
+        close: Descriptors that must not live on in the trainer.
+    """
+    become_subreaper()
+    return fork_starter(close=close)
+
+
+def run(
+    bootstrap_path: Path, directory: AttemptDirectory, lock: int, starter: Starter | None = None
+) -> int:
+    """Live as the executor of an attempt whose lock is held.
+
+    Args:
+        bootstrap_path: Of the attempt.
+        directory: Of the attempt.
+        lock: Descriptor that holds it.
+        starter: What `prepare` returned in this process, where that was done ahead.
+    """
     try:
         if read_exit_record(directory.exit) is not None:
             return EXIT_LEFT
@@ -75,9 +96,7 @@ def run(bootstrap_path: Path, directory: AttemptDirectory, lock: int) -> int:
     except (OSError, msgspec.DecodeError):
         log.exception("bootstrap.unreadable")
         return EXIT_INTERNAL
-    become_subreaper()
-    # Before there is a second thread, and from the main one: its end ends the trainer.
-    starter = fork_starter(close=(lock,))
+    starter = starter or prepare(close=(lock,))
     life = Life(bootstrap, directory, starter)
     structlog.contextvars.bind_contextvars(
         job=bootstrap.attempt.job, attempt=bootstrap.attempt.label

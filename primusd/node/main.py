@@ -17,8 +17,17 @@ import primusd
 from primusd import logs
 from primusd.clock import SystemClock
 from primusd.config import load
-from primusd.config.settings import LocalLauncher, Logs
-from primusd.config.values import Cores, Gpus, PortRange, Rule, SettingError, Size, read_value
+from primusd.config.settings import SPARE_EXECUTORS_MAX, LocalLauncher, Logs
+from primusd.config.values import (
+    Cores,
+    Gpus,
+    Integer,
+    PortRange,
+    Rule,
+    SettingError,
+    Size,
+    read_value,
+)
 from primusd.errors import ConfigError
 from primusd.executor.cgroup import delegate
 from primusd.executor.files import prune
@@ -56,6 +65,9 @@ CACHE_KEEP_MS = 7 * 86_400_000
 """Shipped files that nobody has asked for since then go."""
 LOOK_FOR_UPGRADE_EVERY_S = 10.0
 BOOTSTRAP_AGAIN_S = 0.5
+SPARES_UNASKED_MAX = 16
+BYTES_PER_SPARE = 1 << 30
+"""Of the memory that this node offers; a spare itself takes 8 MiB."""
 EXIT_CONFIG = 2
 EXIT_TAKEN = 3
 SECONDS_TO_FINISH_FORKS = 12.0
@@ -98,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     if settings.local.enforce != "none":
         delegate()
     # Before there is a second thread or an event loop.
-    zygote = start_zygote(close=(lock,))
+    zygote = start_zygote(close=(lock,), spare_count=spare_count(settings.local))
     wants_exec = anyio.run(_live, settings, zygote)
     zygote.close()
     if wants_exec:
@@ -122,6 +134,7 @@ def read_settings(argv: list[str] | None) -> Settings:
     parser.add_argument("--cpu")
     parser.add_argument("--memory")
     parser.add_argument("--gpus", help="auto, none, or a number of pretended ones")
+    parser.add_argument("--spare-executors", metavar="N", help="that wait for an attempt")
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(argv)
     loaded = load({"state_dir": options.state_dir}, os.environ, options.config)
@@ -164,6 +177,11 @@ def _overridden(local: LocalLauncher, options: argparse.Namespace) -> LocalLaunc
         "cpu": ("cpu_milli", Cores(), options.cpu),
         "memory": ("memory_bytes", Size(16 << 20, 1 << 50), options.memory),
         "gpus": ("gpus", Gpus(), _number_or_word(options.gpus)),
+        "spare-executors": (
+            "spare_executors",
+            Integer(0, SPARE_EXECUTORS_MAX),
+            _number_or_word(options.spare_executors),
+        ),
     }
     changes: dict[str, object] = {}
     for flag, (field, rule, value) in rules.items():
@@ -179,6 +197,14 @@ def _overridden(local: LocalLauncher, options: argparse.Namespace) -> LocalLaunc
     labels = dict(pair.partition("=")[::2] for pair in options.label)
     changes["labels"] = {**local.labels, **labels}
     return msgspec.structs.replace(local, **changes)
+
+
+def spare_count(local: LocalLauncher) -> int:
+    """Return how many executors to keep forked ahead: unless configured, 1 % of the memory."""
+    if local.spare_executors is not None:
+        return local.spare_executors
+    memory_bytes = local.memory_bytes or offered_memory_bytes()
+    return min(SPARES_UNASKED_MAX, memory_bytes // BYTES_PER_SPARE)
 
 
 def _number_or_word(text: str | None) -> str | int | None:

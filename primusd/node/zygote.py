@@ -5,7 +5,6 @@ their own and nobody here waits for them: the node may be replaced or die withou
 never imported in it, for it starts a thread.
 """
 
-import array
 import gc
 import os
 import resource  # noqa: F401 what os.wait4 would load in each executor
@@ -14,18 +13,18 @@ import socket
 from pathlib import Path
 
 import anyio
-import structlog
 from anyio import open_signal_receiver  # noqa: F401 loaded when it is first named
 
-from primusd.executor import main as executor_main
-from primusd.executor import own_log
-from primusd.executor.directory import AttemptDirectory
-from primusd.executor.machine import EXIT_INTERNAL, EXIT_LEFT
 from primusd.executor.processes import set_name
-
-REQUEST_BYTES_MAX = 8192
-ANSWER_BYTES_MAX = 4096
-STARTED = b"started"
+from primusd.node.forked import (
+    ANSWER_BYTES_MAX,
+    STARTED,
+    Request,
+    become_executor,
+    receive,
+    send,
+)
+from primusd.node.spares import Spares
 
 
 class Zygote:
@@ -39,7 +38,7 @@ class Zygote:
         """Fork the executor of an attempt; return "" once its lock is held, else why not."""
         read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self._request(attempt, write_end)
+            send(self._connection, Request(os.fsencode(attempt), write_end))
         except OSError as error:
             os.close(read_end)
             return f"the fork server does not answer: {error}"
@@ -71,22 +70,18 @@ class Zygote:
         """Return when the warm process has ended."""
         await anyio.wait_readable(self._connection)
 
-    def _request(self, attempt: Path, write_end: int) -> None:
-        descriptors = array.array("i", [write_end]).tobytes()
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
-        self._connection.sendmsg([os.fsencode(attempt)], ancillary)
-
     def close(self) -> None:
         """Let the warm process end, and wait for it."""
         self._connection.close()
         os.waitpid(self.pid, 0)
 
 
-def start_zygote(close: tuple[int, ...] = ()) -> Zygote:
+def start_zygote(close: tuple[int, ...] = (), *, spare_count: int = 0) -> Zygote:
     """Fork the warm process; only while there is one thread and no event loop.
 
     Args:
         close: Descriptors that must not live on in executors: a lock goes with its last holder.
+        spare_count: How many executors it keeps forked ahead.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -97,12 +92,12 @@ def start_zygote(close: tuple[int, ...] = ()) -> Zygote:
         ours.close()
         for descriptor in close:
             os.close(descriptor)
-        _serve(theirs)
+        _serve(theirs, spare_count)
     finally:
         os._exit(0)
 
 
-def _serve(connection: socket.socket) -> None:
+def _serve(connection: socket.socket, spare_count: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         # It ends when the node closes the connection, not before.
         signal.signal(number, signal.SIG_IGN)
@@ -112,57 +107,12 @@ def _serve(connection: socket.socket) -> None:
     anyio.run(anyio.sleep, 0)
     gc.collect()
     gc.freeze()
+    spares = Spares(spare_count)
     while True:
-        data, ancillary, _, _ = connection.recvmsg(REQUEST_BYTES_MAX, socket.CMSG_SPACE(4))
-        if not data:
+        spares.until_asked(connection)
+        request = receive(connection)
+        if request is None:
             return
-        descriptors = array.array("i")
-        for _, _, part in ancillary:
-            descriptors.frombytes(part)
-        if os.fork() == 0:
-            connection.close()
-            _detach(Path(os.fsdecode(data)), descriptors[0])
-        os.close(descriptors[0])
-
-
-def _detach(attempt: Path, answer: int) -> None:
-    try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os._exit(_execute(attempt, answer))
-    finally:
-        os._exit(0)
-
-
-def _execute(attempt: Path, answer: int) -> int:
-    """Be the executor; its exit code."""
-    try:
-        set_name("primus-executor")
-        directory = AttemptDirectory(attempt)
-        os.chdir(attempt)
-        _redirect(directory)
-        lock = executor_main.hold(directory)
-        os.write(answer, STARTED)
-    except OSError as error:
-        os.write(answer, str(error).encode()[:ANSWER_BYTES_MAX])
-        return EXIT_INTERNAL
-    finally:
-        os.close(answer)
-    if lock is None:
-        return EXIT_LEFT
-    try:
-        return executor_main.run(directory.bootstrap, directory, lock)
-    except BaseException:
-        structlog.get_logger().exception("executor.raised")
-        raise
-
-
-def _redirect(directory: AttemptDirectory) -> None:
-    null = os.open("/dev/null", os.O_RDONLY)
-    out = os.open(directory.executor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-    for target, source in ((0, null), (1, out), (2, out)):
-        os.dup2(source, target)
-    os.close(null)
-    os.close(out)
-    own_log.configure()
+        if not spares.take(request) and os.fork() == 0:
+            become_executor(request, (connection, *spares.connections))
+        os.close(request.answer)

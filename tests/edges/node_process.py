@@ -24,6 +24,7 @@ from tests.edges.scripted_head import CLUSTER, Head, serving
 
 PROGRAM = "import sys; from primusd.{0}.main import main; sys.exit(main(sys.argv[1:]))"
 END_S = 20.0
+NO_SPARES = ("--spare-executors", "0")
 
 
 def command(program: str, *arguments: str) -> list[str]:
@@ -49,7 +50,7 @@ class NodeProcess:
         """Start it, and do not wait for its first word."""
         with (self.state / "node.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command("node", "--state-dir", str(self.state), *self.flags),
+                command("node", "--state-dir", str(self.state), *NO_SPARES, *self.flags),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

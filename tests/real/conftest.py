@@ -40,7 +40,10 @@ class Head:
         self.environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
         self.environment["PRIMUS_ADDRESS"] = f"unix:{self.socket}"
         settings = folder / "ports.toml"
-        settings.write_text(f'[launchers.local]\nports = "{ports[0]}-{ports[1]}"\n')
+        # Spares enough to be taken now and then, and few enough to cost next to nothing.
+        settings.write_text(
+            f'[launchers.local]\nports = "{ports[0]}-{ports[1]}"\nspare_executors = 2\n'
+        )
         self.environment["PRIMUSD_CONFIG"] = str(settings)
 
     def start(self, *flags: str, program: tuple[str, ...] = (), is_awaited: bool = True) -> None:
