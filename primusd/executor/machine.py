@@ -331,7 +331,8 @@ def closed(state: Executor, now_ms: int, chance: float) -> Executor:
     random.
     """
     link = state.link
-    if not link.is_welcome and link.dial_ms:
+    if link.is_open and not link.is_welcome and link.dial_ms:
+        # A refusal said when; what an earlier one said counts no longer.
         return replace(state, link=Link(dials=link.dials + 1, dial_ms=link.dial_ms, head=link.head))
     if link.is_welcome:
         wait_ms = int(state.beat_ms * chance)

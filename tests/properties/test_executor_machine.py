@@ -301,6 +301,29 @@ def test_dialling_slows_down_to_five_seconds() -> None:
     assert heads == [1, 0] * 4
 
 
+def test_dialling_slows_down_also_where_nobody_listens() -> None:
+    state = machine.closed(replace(running(), heads=HEADS), 0, 0.99999)
+    waits, now_ms = [], 0
+    for _ in range(6):
+        now_ms = state.link.dial_ms
+        state = machine.closed(state, now_ms, 0.99999)
+        waits.append(state.link.dial_ms - now_ms)
+
+    assert waits == [199, 399, 799, 1_599, 3_199, 4_999]
+
+
+def test_what_a_refusal_said_is_waited_for_once() -> None:
+    state = machine.opened(Executor(heads=HEADS, born_ms=0), 0)
+    state = machine.received(state, Refused("busy", "", (), 1_000), 0, 0.5)
+    state = machine.closed(state, 0, 0.5)
+    asked_ms = state.link.dial_ms
+
+    state = machine.closed(state, asked_ms, 0.99999)
+
+    assert asked_ms == 1_000
+    assert state.link.dial_ms > asked_ms
+
+
 def test_two_followers_that_name_each_other_are_not_dialled_for_ever() -> None:
     state = Executor(heads=("unix:/a", "unix:/b"), born_ms=0)
     waits = []

@@ -357,11 +357,11 @@ class Executor:
             line.at_head.take(report)
 
     def _dial(self, now_ms: int) -> None:
-        self.state = machine.opened(self.state, now_ms)
         line = self._place.dial(self)
         if line is None:
             self.state = machine.closed(self.state, now_ms, self._random.random())
             return
+        self.state = machine.opened(self.state, now_ms)
         self.line = line
         line.on_break(lambda: self._hung_up(line))
 
