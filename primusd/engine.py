@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import chain, repeat
 
 import anyio
+import anyio.to_thread
 import structlog
 from anyio.abc import TaskStatus
 from msgspec import Struct
@@ -297,7 +298,7 @@ class Engine:
 
     async def _write_snapshots(self) -> None:
         """Write the due snapshots, a bounded part per turn."""
-        due = self._snapshots.due(self.world, self.revision)
+        due = await anyio.to_thread.run_sync(self._snapshots.due, self.world, self.revision)
         if due.snapshots or due.keep_from:
             await self._journal.append(None, due.snapshots, due.keep_from)
         self._snapshots.written(due)

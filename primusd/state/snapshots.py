@@ -19,6 +19,7 @@ from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of
 from primusd.state.journal import Loaded, Snapshot
+from primusd.state.pieces import encode_stream
 from primusd.state.schema import Head, check_schema
 
 UNITS_PER_PART = 4_096
@@ -102,7 +103,7 @@ def _decode_chunk(body: bytes) -> Chunk:
 def _encode_stream(
     machine: str, stream: Stream, before: Stream | None
 ) -> Iterator[tuple[str, bytes | None]]:
-    yield machine, _encode(_StreamPart(SCHEMA, replace(stream, units=())))
+    yield machine, encode_stream(SCHEMA, replace(stream, units=()))
     for first in range(0, len(stream.units), UNITS_PER_PART):
         units = stream.units[first : first + UNITS_PER_PART]
         # Entries are shared between versions, so this compares identities, not contents.
@@ -244,7 +245,7 @@ class Snapshots:
         return bool(self._round)
 
     def due(self, world: World, revision: int) -> Due:
-        """Return the next snapshots of this round.
+        """Return the next snapshots of this round; to be called in a thread, for they may be large.
 
         Args:
             world: As of the revision.

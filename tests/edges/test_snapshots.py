@@ -4,14 +4,21 @@ import sqlite3
 from pathlib import Path
 
 import anyio
+import msgspec
+import pytest
 from msgspec.structs import replace
 
 from primusd import core
 from primusd.admission.events import NodeSeen
 from primusd.core import World
-from primusd.datafeed.ledger.events import UnitsListed
+from primusd.datafeed.ledger.events import (
+    BeatReceived,
+    ReaderOpened,
+    SavepointRequested,
+    UnitsListed,
+)
 from primusd.datafeed.ledger.model import Stream
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import FeedReport, Unit
 from primusd.executor.protocol import Exit
 from primusd.job.events import AttemptVanished, CancelRequested, JobSubmitted
 from primusd.job.ids import AttemptId
@@ -21,8 +28,10 @@ from primusd.records import ADMISSION, Entry, Event, Proposal, Record
 from primusd.recovery import recover
 from primusd.state.embedded import VALUE_BYTES_MAX, EmbeddedJournal
 from primusd.state.journal import Loaded, Snapshot
+from primusd.state.pieces import encode_stream
 from primusd.state.snapshots import Snapshots, decode_machine, encode_parts
 from primusd.testing import exited
+from tests.datafeed.ledger_driver import Driver, attempt_id, stream_spec, text_unit
 from tests.scenarios.daemon_lives import UID, small_job
 
 GIB = 1 << 30
@@ -79,6 +88,18 @@ def test_a_job_comes_back_from_its_parts() -> None:
 
     assert set(parts) == {"", "worker/0", "worker/1", "worker/2"}
     assert decode_machine(UID, parts) == job
+
+
+@pytest.mark.parametrize("readers", [0, 1, 20])
+def test_a_stream_made_piece_by_piece_has_the_bytes_of_one_go(readers: int) -> None:
+    driver = Driver(stream_spec(epochs=2, split={"byte_count": 1_000}), checks=False)
+    driver.list_all([text_unit(100_000), text_unit(70_000)])
+    for index in range(readers):
+        driver.propose(ReaderOpened(attempt_id(index), "a"))
+        driver.propose(BeatReceived(attempt_id(index), "a", FeedReport("clicks", (), 9)))
+        driver.propose(SavepointRequested(f"after-{index}"))
+
+    assert encode_stream(1, driver.now) == msgspec.msgpack.encode((1, driver.now))
 
 
 def test_c44_ten_thousand_replicas_with_long_errors_stay_in_small_values(tmp_path: Path) -> None:
