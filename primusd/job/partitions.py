@@ -102,6 +102,14 @@ def coarse(label: str, step: str) -> str:
     return label[: {"year": 4, "month": 7, "day": 10, "hour": 13}[step]]
 
 
+def coarse_after(moment: Moment, delay_ms: int, step: str) -> str:
+    """Return which moment of a coarser step is so much later than another one begins."""
+    if not delay_ms:
+        return coarse(moment.label, step)
+    later = moment.local + timedelta(milliseconds=delay_ms)
+    return later.strftime(_LABELS[step])
+
+
 def _start(label: str) -> datetime:
     return datetime.strptime(label, _LABELS[step_of_label(label)])  # noqa: DTZ007 as above
 

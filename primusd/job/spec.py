@@ -249,6 +249,8 @@ class Source(Struct, frozen=True):
     """A folder stands for the files in its sub-folders too."""
     storage: Mapping[str, str] = {}
     """Options of the storage, as in `docs/storages.md`; no secrets."""
+    delay_ms: int = 0
+    """Of folders by time: each comes so much later than its own time, beside those of then."""
 
 
 class Split(Struct, frozen=True):

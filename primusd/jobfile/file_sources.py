@@ -10,8 +10,12 @@ from primusd.job.spec import Source, TimeRange
 from primusd.jobfile.section import Section, is_mapping
 from primusd.units import format_duration, parse_duration_ms
 
-FILE_FIELDS = ("files", "from", "to", "zone", "marker", "missing", "recursive", "storage")
-TIME_FIELDS = ("from", "to", "zone")
+FILE_FIELDS = (
+    *("files", "from", "to", "zone", "delay"),
+    *("marker", "missing", "recursive", "storage"),
+)
+TIME_FIELDS = ("from", "to", "zone", "delay")
+DELAY_MS_MAX = 3_660 * 86_400_000
 MISSING_FORMS = ("wait", "skip", "skip after 6h", "fail")
 MARKERS_MAX = 10
 STORAGE_OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -54,6 +58,7 @@ def read_files(section: Section, *, base_dir: str, weight: int) -> Source:
         skip_after_ms=skip_after_ms,
         is_recursive=section.flag("recursive", default=False),
         storage=_storage(section, files),
+        delay_ms=_delay_ms(section) if span is not None else 0,
     )
 
 
@@ -62,6 +67,8 @@ def render_files(source: Source) -> dict[str, object]:
     found: dict[str, object] = {"files": source.files}
     if source.span is not None:
         found |= {"from": source.span.first, "to": source.span.last, "zone": source.span.zone}
+    if source.delay_ms:
+        found["delay"] = format_duration(source.delay_ms)
     if source.markers:
         found["marker"] = source.markers[0] if len(source.markers) == 1 else [*source.markers]
     if source.missing != "fail" or source.span is not None or source.markers:
@@ -159,6 +166,13 @@ def _label(section: Section, key: str, step: str, *, may_be_now: bool = False) -
             section.wrong(key, allowed)
         return ""
     return written
+
+
+def _delay_ms(section: Section) -> int:
+    found = section.duration_ms("delay", 0)
+    if found > DELAY_MS_MAX:
+        section.wrong("delay", f"0s to {format_duration(DELAY_MS_MAX)}")
+    return found
 
 
 def _is_zone(name: str) -> bool:

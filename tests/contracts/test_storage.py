@@ -1,4 +1,4 @@
-"""The contract of storages, for those that need no service."""
+"""The contract of storages (M088), for those that need no service."""
 
 from itertools import count
 from pathlib import Path

@@ -65,6 +65,7 @@ SHUFFLED = Drawing(Shuffle(seed=7, blocks=3, block_rows=256))
 def test_a_shuffled_unit_has_each_row_once_in_an_order_of_its_epoch_and_seed(
     make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
+    """M081."""
     unit = make(tmp_path)
     orders = [
         list(read(file, 0, file.end))
@@ -121,6 +122,7 @@ def test_reading_goes_on_at_the_position_after_any_row(
 def test_a_sample_is_the_same_rows_in_every_epoch_and_what_it_leaves_out_is_counted(
     make: Callable[[Path], Unit], tmp_path: Path
 ) -> None:
+    """M083."""
     unit = make(tmp_path)
     sample = Sample(100_000, 9)
     plain, shuffled = Drawing(sample=sample), Drawing(SHUFFLED.shuffle, sample)

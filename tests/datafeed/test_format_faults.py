@@ -152,6 +152,7 @@ def test_members_one_after_the_other_are_one_file(tmp_path: Path) -> None:
 
 
 def test_a_compressed_file_goes_to_a_pipe_with_known_places(tmp_path: Path) -> None:
+    """M090."""
     path = tmp_path / "a.txt.zst"
     path.write_bytes(PACK["zst"](b"one\ntwo\nthree\n"))
     unit = opened(path, "text", compression="zst")
@@ -371,6 +372,7 @@ def test_a_gz_bomb_stays_within_memory(tmp_path: Path, unit: bytes) -> None:
 
 
 def test_a_record_longer_than_memory_allows_is_passed_over_whole(tmp_path: Path) -> None:
+    """M098."""
     records = [b"a", b"x" * 500_000, b"b"]
     path = tmp_path / "a.bin"
     path.write_bytes(prefixed(records, "u32be"))

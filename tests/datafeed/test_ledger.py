@@ -776,6 +776,7 @@ def test_orders_bring_a_unit_until_its_reader_has_shown_that_it_has_it() -> None
 
 
 def test_epochs_follow_each_other_and_each_counts_all() -> None:
+    """M082."""
     driver = Driver(stream_spec(epochs=3))
     one, two = driver.open(0), driver.open(1)
     driver.list_all([text_unit(10), text_unit(10), text_unit(10)])
@@ -913,6 +914,7 @@ def test_a_savepoint_restores_positions_for_any_readers_and_makes_older_messages
 
 
 def test_listing_is_planned_until_it_is_complete_and_again_after_a_failure() -> None:
+    """M086."""
     driver = Driver()
     assert ledger.plan(driver.now) == (ListUnits(JOB, "clicks", 0),)
     driver.propose(ev.ListingFailed("host is down", is_permanent=False))
@@ -928,6 +930,16 @@ def test_listing_is_planned_until_it_is_complete_and_again_after_a_failure() -> 
     driver.propose(ev.ResumeRequested())
     driver.list_all([])
 
+    assert ledger.plan(driver.now) == ()
+
+
+def test_m086_what_can_never_be_listed_fails_the_stream_by_name() -> None:
+    driver = Driver()
+
+    driver.propose(ev.ListingFailed("/d/a.txt: no such file", is_permanent=True))
+
+    assert driver.now.phase == "Failed"
+    assert driver.told == [StreamFailed("clicks", "/d/a.txt: no such file")]
     assert ledger.plan(driver.now) == ()
 
 

@@ -29,6 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_stands_for_its_files_in_name_order(folder: Path) -> None:
+    """M070."""
     assert names(folder) == ["a.txt", "b.txt"]
     assert names(f"{folder}/") == ["a.txt", "b.txt"]
 
@@ -49,6 +50,7 @@ def test_a_hidden_name_that_is_asked_for_is_listed(folder: Path) -> None:
 
 
 def test_sources_keep_their_order_and_each_is_sorted(folder: Path) -> None:
+    """M078."""
     found = list_sources((Source(str(folder / "deep")), Source(f"file://{folder}")), "")
 
     assert [Path(unit.location).name for unit in found] == ["c.txt", "a.txt", "b.txt"]
@@ -107,6 +109,7 @@ def test_a_name_that_is_not_utf8_is_refused_in_one_sentence(tmp_path: Path) -> N
 def test_what_cannot_be_listed_is_told_in_one_sentence(
     folder: Path, path: str, sentence: str
 ) -> None:
+    """M086."""
     with pytest.raises(ListingError, match=sentence) as caught:
         names(f"{folder.parent}/{path}")
 

@@ -59,6 +59,7 @@ def names(units: list[Unit], folder: Path) -> list[str]:
 
 
 def test_a7_days_and_hours_of_two_sources_come_day_by_day(tmp_path: Path) -> None:
+    """M073, M078."""
     write(tmp_path, *(f"daily/2020010{day}/data.txt" for day in (1, 2, 3, 4)))
     write(tmp_path, *(f"daily/2020010{day}/_SUCCESS" for day in (1, 2, 3, 4)))
     write(tmp_path, *(f"hourly/20200101/0{hour}/{name}" for hour in (0, 1) for name in MARKED))
@@ -94,6 +95,7 @@ BY_HOUR = "{{YYYY}}-{{MM}}-{{DD}}/{{HH}}"
 
 
 def test_a21_sources_that_overlap_follow_or_leave_a_gap_come_by_their_days(tmp_path: Path) -> None:
+    """M073, M078."""
     spans = {"a": (1, 2), "b": (1, 2), "c": (3, 4), "d": (6, 6)}
     for name, (first, last) in spans.items():
         write(tmp_path, *(f"{name}/2020-01-0{day}/x.txt" for day in range(first, last + 1)))
@@ -115,6 +117,7 @@ def test_a21_sources_that_overlap_follow_or_leave_a_gap_come_by_their_days(tmp_p
 
 
 def test_a22_the_days_at_the_ends_of_an_hourly_range_are_clipped(tmp_path: Path) -> None:
+    """M073."""
     write(tmp_path, *(f"a/2020-01-0{day}/x.txt" for day in (1, 2)))
     write(tmp_path, *(f"b/2020-01-0{day}/{hour:02}/x.txt" for day in (1, 2) for hour in range(24)))
 
@@ -133,7 +136,7 @@ def test_a22_the_days_at_the_ends_of_an_hourly_range_are_clipped(tmp_path: Path)
 
 
 def test_a20_an_open_end_goes_on_for_ever_and_waits_for_what_is_not_over(tmp_path: Path) -> None:
-    """M075."""
+    """M073, M075."""
     write(tmp_path, "2020-01-01/00/a.txt", "2020-01-01/01/a.txt", "2020-01-01/02/a.txt")
     source = timed(f"{tmp_path}/{BY_HOUR}/*.txt", "2020-01-01", "now")
     found = listing(source, now="2020-01-01T02:30")
@@ -149,6 +152,55 @@ def test_a20_an_open_end_goes_on_for_ever_and_waits_for_what_is_not_over(tmp_pat
         later.piece(3)
     labels = [one.label for one in itertools.islice(moments("2020-01", "now", "month", "UTC"), 500)]
     assert labels[-1] == "2061-08"
+
+
+def test_m080_a_delayed_source_comes_beside_what_is_so_much_younger(tmp_path: Path) -> None:
+    """Clicks of a day with the labels of the day before, which are there two days later."""
+    write(tmp_path, *(f"clicks/2020-01-0{day}/x.txt" for day in (1, 2, 3)))
+    write(tmp_path, *(f"labels/2020-01-0{day}/x.txt" for day in (1, 2)))
+    clicks = timed(f"{tmp_path}/clicks/{BY_DAY}", "2020-01-01", "2020-01-03")
+    labels = timed(f"{tmp_path}/labels/{BY_DAY}", "2020-01-01", "now", delay_ms=DAY_MS)
+
+    piece = listing(labels, clicks, now="2020-01-04").piece(0)
+
+    assert names([*piece.units], tmp_path) == [
+        "clicks/2020-01-01/x.txt",
+        *("labels/2020-01-01/x.txt", "clicks/2020-01-02/x.txt"),
+        *("labels/2020-01-02/x.txt", "clicks/2020-01-03/x.txt"),
+    ]
+    for stop in range(1, 5):
+        rest = listing(labels, clicks, known=piece.units[:stop], now="2020-01-04").piece(stop)
+        assert rest.units == piece.units[stop:]
+
+
+@pytest.mark.parametrize("markers", [(), ("_SUCCESS",)])
+def test_a_delayed_folder_is_not_taken_before_its_delay(
+    tmp_path: Path, markers: tuple[str, ...]
+) -> None:
+    """Also where its marker is there: late files come meanwhile."""
+    write(tmp_path, "2020-01-01/x.txt", "2020-01-01/_SUCCESS")
+    source = timed(
+        f"{tmp_path}/{BY_DAY}", *("2020-01-01",) * 2, markers=markers, delay_ms=6 * 3_600_000
+    )
+
+    with pytest.raises(WaitingError, match="2020-01-01 comes 6h after its time"):
+        listing(source, now="2020-01-02T05:59").piece(0)
+
+    assert len(listing(source, now="2020-01-02T06:00").piece(0).units) == 1
+
+
+def test_m073_months_years_and_leap_days_have_their_own_length(tmp_path: Path) -> None:
+    write(tmp_path, "2023-12/x.txt", "2024-01/x.txt", "2024-02/x.txt", "2024-03/x.txt")
+    write(tmp_path, *(f"days/2024-{day}/x.txt" for day in ("02-28", "02-29", "03-01")))
+    months = timed(f"{tmp_path}/{{{{YYYY}}}}-{{{{MM}}}}", "2023-12", "2024-02")
+    days = timed(f"{tmp_path}/days/{BY_DAY}", "2024-02-28", "2024-03-01")
+
+    units, missing = everything(listing(months, days))
+
+    assert ([unit.options["part"] for unit in units], missing) == (
+        ["2023-12", "2024-01", "2024-02", "2024-02-28", "2024-02-29", "2024-03-01"],
+        (),
+    )
 
 
 def test_a_folder_is_taken_once_all_its_markers_are_there(tmp_path: Path) -> None:
@@ -291,7 +343,7 @@ class SlowYear:
 
 
 def test_a_year_of_hours_is_listed_no_further_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first rows need a few of 17,520 calls, and what was not asked for takes no memory."""
+    """M089: the first rows need a few of 17,520 calls; what was not asked for takes no memory."""
     year = SlowYear()
     monkeypatch.setattr(schemes, "_clients", {("slow", "year", ()): year})
     found = listing(timed(f"slow://year/{BY_HOUR}/*.txt", "2026-01-01", "2026-12-31"))

@@ -68,7 +68,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("data", SAMPLES.values(), ids=SAMPLES.keys())
 def test_every_split_point_gives_each_line_once(tmp_path: Path, data: bytes) -> None:
-    """C75: bytes are bytes; a bad one neither ends a stream nor moves a boundary."""
+    """M084, C75: bytes are bytes; a bad one neither ends a stream nor moves a boundary."""
     unit = write(tmp_path / "a.txt", data)
 
     for cut in range(len(data) + 1):
@@ -89,6 +89,7 @@ def test_every_split_point_gives_each_line_once(tmp_path: Path, data: bytes) -> 
 def test_any_cuts_and_any_block_size_read_the_file_exactly_once(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, cuts: list[float], block_bytes: int
 ) -> None:
+    """M084."""
     unit = write(tmp_path_factory.mktemp("any") / "a.txt", data)
     bounds = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
 
@@ -181,6 +182,7 @@ def test_a_line_longer_than_a_pipe_block_is_one_piece(tmp_path: Path) -> None:
 def test_a_line_longer_than_memory_allows_is_refused_by_the_range_it_begins_in(
     tmp_path: Path,
 ) -> None:
+    """M098."""
     data = b"one\n\x7fELF" + b"x" * 500_000 + b"\nend\n"
     unit = write(tmp_path / "a.txt", data)
     small = Settings(memory_bytes=400_000)

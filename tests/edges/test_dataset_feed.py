@@ -55,7 +55,7 @@ def collect(grantor: Grantor, *arguments: str) -> list[tuple[int, int, list[int]
 def test_every_row_comes_once_an_epoch_and_batches_are_full(
     tmp_path: Path, layout: str, granule: int
 ) -> None:
-    """C54: 300 rows in batches of 64: the rest of each epoch comes too."""
+    """M082, C54: 300 rows in batches of 64: the rest of each epoch comes too."""
     grantor = Grantor("rows", units_of(write(tmp_path / "d")), granule=granule, epochs=2)
 
     batches = collect(grantor, "64", layout)
@@ -119,7 +119,7 @@ def test_rows_of_files_come_in_their_order(tmp_path: Path) -> None:
 
 
 def test_two_trainers_share_the_rows_and_both_end(tmp_path: Path) -> None:
-    """The rows that fill no batch are used too, or nobody would ever end."""
+    """M096: the rows that fill no batch are used too, or nobody would ever end."""
     grantor = Grantor("rows", units_of(write(tmp_path / "d", 5)), granule=30)
     rows: list[int] = []
 
@@ -148,7 +148,7 @@ SLOW = """
 
 @pytest.mark.parametrize("mode", [(), ("manual",)])
 def test_a_killed_trainer_loses_no_row(tmp_path: Path, mode: tuple[str, ...]) -> None:
-    """C51, C53: what it had not asked past, or not committed, comes to the next one."""
+    """M097, C51, C53: what it had not asked past, or not committed, comes to the next one."""
     grantor = Grantor("rows", units_of(write(tmp_path / "d")))
     first: list[int] = []
 
@@ -180,6 +180,7 @@ def test_a_killed_trainer_loses_no_row(tmp_path: Path, mode: tuple[str, ...]) ->
 
 
 def test_committed_receipts_count_and_later_batches_do_not(tmp_path: Path) -> None:
+    """M097."""
     grantor = Grantor("rows", units_of(write(tmp_path / "d")))
     script = """
         import primus
@@ -387,7 +388,55 @@ def test_a_frozen_trainer_gives_its_rows_back_and_goes_on_when_it_wakes(tmp_path
     assert sorted(rows) == list(range(400))
 
 
+def test_m085_the_faster_small_files_end_the_more_of_them_are_leased_at_once(
+    tmp_path: Path,
+) -> None:
+    """Reports come at most ten times a second, as an executor sends them: no file waits for one."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 500, 2, 2)))
+    held = []
+
+    async def main() -> str:
+        async with fed(grantor, is_driven=False) as one:
+            process = one.start_script(COLLECT, "64", "numpy")
+            while not grantor.is_done:
+                await anyio.sleep(0.1)
+                beat(one.server, grantor)
+                held.append(len(grantor.out))
+            beat(one.server, grantor)
+            return await one.finish(process)
+
+    batches = json.loads(anyio.run(main))
+
+    assert sorted(n for _, _, numbers in batches for n in numbers) == list(range(1_000))
+    assert max(held) > 32
+
+
+def test_m101_the_next_files_are_open_while_a_trainer_works_on_its_first_row(
+    tmp_path: Path,
+) -> None:
+    grantor = Grantor("rows", units_of(write(tmp_path / "d", 4, 50)))
+    script = """
+        import primus
+        feed = primus.dataset(batch_rows=1)
+        next(feed)
+        __import__("signal").pause()
+    """
+
+    async def main() -> None:
+        async with fed(grantor) as one:
+            process = one.start_script(script)
+            await one.until(lambda: len(grantor.sizes) >= 2)
+            await one.until(lambda: grantor.reports["r1"].buffered_bytes > 0)
+            process.kill()
+            process.communicate()
+
+    anyio.run(main)
+
+    assert not grantor.done
+
+
 def test_a_slow_trainer_holds_the_reader_back_by_bytes(tmp_path: Path) -> None:
+    """M099."""
     folder = tmp_path / "d"
     folder.mkdir()
     table = pa.table({"n": list(range(400_000))})

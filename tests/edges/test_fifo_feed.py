@@ -20,6 +20,7 @@ def feed(grantor: Grantor, script: str, framing: str = "lines") -> str:
 
 
 def test_a_program_gets_all_lines_of_two_epochs_and_then_the_end(tmp_path: Path) -> None:
+    """M096."""
     data = write_lines(tmp_path / "a.txt", 60_000)
     grantor = Grantor("rows", units_of(tmp_path), granule=100_000, epochs=2)
 
@@ -46,6 +47,7 @@ def test_the_end_of_a_stream_without_a_row_comes_to_who_opens_it_late(tmp_path: 
 
 
 def test_c53_what_a_killed_program_did_not_read_comes_to_the_next_one(tmp_path: Path) -> None:
+    """M096."""
     data = write_lines(tmp_path / "a.txt", 60_000)
     grantor = Grantor("rows", units_of(tmp_path))
 

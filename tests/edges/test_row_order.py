@@ -2,7 +2,7 @@
 
 import signal
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import anyio
@@ -115,6 +115,7 @@ def test_rows_come_in_one_order_on_one_two_and_four_workers_also_after_a_kill(
 
 
 def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
+    """M080."""
     units = [
         replace(unit, options={**unit.options, "source": str(source)})
         for source in range(2)
@@ -132,11 +133,47 @@ def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
     assert sum(len(batch) - 1 for batch in batches) == 2_400
 
 
+def lines_of_sources(folder: Path, count: int, rows: int) -> list[Unit]:
+    """Write one file a source, whose lines begin with its number and have all lengths."""
+    units = []
+    for source in range(count):
+        path = folder / f"{source}.txt"
+        path.write_text("".join(f"{source}-{n}-{'x' * (n * 37 % 5_000)}\n" for n in range(rows)))
+        units += [replace(one, options={**one.options, "source": str(source)})
+                  for one in units_of(path)]  # fmt: skip
+    return units
+
+
+@pytest.mark.parametrize(
+    ("mixing", "runs"),
+    [("inOrder", ["0", "1", "2"]), ("priority", ["2", "1", "0"]), ("roundRobin", [*"012"] * 4)],
+)
+def test_m080_m100_lines_of_three_sources_take_turns_in_a_pipe_and_stay_whole(
+    tmp_path: Path, mixing: str, runs: list[str]
+) -> None:
+    """Each source has a range of its own under way: the third one waits for no other's end."""
+    units = lines_of_sources(tmp_path, 3, 1_500)
+    sources = tuple(Source(str(tmp_path / f"{n}.txt"), weight=1 + n) for n in range(3))
+    grantor = LedgerGrantor(StreamSpec("clicks", sources, mixing=mixing), units)
+
+    async def main() -> str:
+        async with fed(grantor, grantor.plan("stdin", "lines"), name="worker-0") as one:
+            return await one.finish(one.start(["cat"]))
+
+    lines = anyio.run(main).splitlines()
+
+    written = [line for unit in units for line in Path(unit.location).read_text().splitlines()]
+    assert sorted(lines) == sorted(written)
+    turns = [source for source, _ in groupby(line[0] for line in lines)]
+    assert turns[: len(runs)] == runs
+    assert grantor.is_done
+
+
 @pytest.mark.parametrize("is_sampled", [False, True])
 def test_small_files_are_shuffled_with_each_other_and_what_is_left_out_is_counted(
     tmp_path: Path, *, is_sampled: bool
 ) -> None:
-    """C54: taken and left out add up."""
+    """M081, M083, C54: taken and left out add up."""
     units = parquet(tmp_path / "d", 12, 100)
     spec = StreamSpec(
         "clicks",

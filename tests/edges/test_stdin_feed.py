@@ -1,5 +1,6 @@
 """Standard input: any program is a trainer, and what it has taken is seen, not told."""
 
+import hashlib
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from primusd.datafeed.delivery import pipe
 from primusd.datafeed.delivery.pipe import CHILD_BUFFER_BYTES
 from primusd.datafeed.delivery.pipe_reader import activity, is_waiting_for_input
 from primusd.datafeed.protocol import Held
-from tests.edges.fed_trainer import fed, stdin_plan, units_of, until
+from tests.edges.fed_trainer import fed, plan, stdin_plan, units_of, until
 
 READ_ONE_LINE_AND_STOP = ["sh", "-c", "read line; echo $line; kill -STOP $$"]
 
@@ -38,6 +39,7 @@ def feed(grantor: Grantor, command: list[str], framing: str = "lines") -> str:
 
 @pytest.mark.parametrize("granule", [0, 1_000])
 def test_a_program_gets_all_files_in_order_and_then_the_end(tmp_path: Path, granule: int) -> None:
+    """M090, M095."""
     a = write_lines(tmp_path / "a.txt", 400)
     b = b"windows\r\n\xff\x00bad bytes\nno end"
     (tmp_path / "b.txt").write_bytes(b)
@@ -50,6 +52,7 @@ def test_a_program_gets_all_files_in_order_and_then_the_end(tmp_path: Path, gran
 
 
 def test_raw_bytes_are_passed_on_as_they_are(tmp_path: Path) -> None:
+    """M091."""
     (tmp_path / "a.txt").write_bytes(b"one\ntwo")
     grantor = Grantor("rows", units_of(tmp_path))
 
@@ -66,7 +69,7 @@ def test_lines_are_counted_by_wc(tmp_path: Path) -> None:
 
 
 def test_random_bytes_arrive_unchanged(tmp_path: Path) -> None:
-    """C75."""
+    """M091, C75."""
     data = random.Random(5).randbytes(300_000)
     (tmp_path / "a.txt").write_bytes(data)
     grantor = Grantor("rows", units_of(tmp_path), granule=7_000)
@@ -84,6 +87,21 @@ def test_a_line_longer_than_the_pipe_arrives(tmp_path: Path) -> None:
 
     assert feed(grantor, ["wc", "-c"]).strip() == str(len(data))
     assert grantor.is_done
+
+
+def test_m098_a_record_of_64_mebibytes_arrives_between_its_neighbours(tmp_path: Path) -> None:
+    """However little memory the stream has: a line that needs no decoding is never held whole."""
+    data = b"short\n" + b"x" * (64 << 20) + b"\nlast\n"
+    (tmp_path / "a.txt").write_bytes(data)
+    grantor = Grantor("rows", units_of(tmp_path))
+    rows = plan(delivery="stdin", framing="lines", memory_bytes=32 << 20)
+
+    async def main() -> str:
+        async with fed(grantor, rows) as one:
+            return await one.finish(one.start(["sha256sum"]))
+
+    assert anyio.run(main).split()[0] == hashlib.sha256(data).hexdigest()
+    assert not grantor.bad
 
 
 def test_rows_of_parquet_come_as_json_lines(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def write_all(folder: Path) -> dict[str, str]:
 
 
 def test_every_row_of_every_format_comes_once(shared: Any) -> None:
+    """M094."""
     folder = shared.folder / "formats"
     streams = write_all(folder)
     (folder / "trainer.py").write_text(TRAINER)

@@ -1,4 +1,4 @@
-"""HDFS for real: the contract of storages by both clients, its bad days, and a whole primusd."""
+"""HDFS for real: the contract of storages (M088) by both clients, its bad days, a whole primusd."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -98,6 +98,7 @@ def post(url: str) -> int:
 
 
 def test_two_clients_share_the_rows_and_what_a_third_forgot_comes_again(shared: Any) -> None:
+    """M096, M097."""
     submit(shared, "lent", lease_s=1)
     url = gateway_of(shared, "lent")
     forgotten, word = take(url)

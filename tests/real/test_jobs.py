@@ -56,7 +56,7 @@ def test_A4_cancelled_job_ends_its_waiting_client_with_11(head: Any) -> None:
 
 
 def test_A5_text_comes_in_file_and_line_order_exactly_once(head: Any) -> None:
-    """M110."""
+    """M070, M095, M110."""
     write_lines(head.folder)
     head.start()
     name = head.submit(f"""

@@ -158,6 +158,7 @@ def printed(head: Any, name: str) -> dict[str, list[int]]:
 
 
 def test_every_row_of_two_epochs_comes_once_through_the_loaders_of_torch(head: Any) -> None:
+    """M104."""
     streams = ["plain", "loader", "stateful", "accelerate", "lightning"]
     submit(head, "loaders", TORCH, streams, python("torch"))
 
@@ -168,6 +169,7 @@ def test_every_row_of_two_epochs_comes_once_through_the_loaders_of_torch(head: A
 
 
 def test_every_row_of_two_epochs_comes_once_through_tf_data(head: Any) -> None:
+    """M104."""
     submit(head, "tfdata", TENSORFLOW, ["fit", "receipts"], python("tensorflow"))
 
     found = printed(head, "tfdata")

@@ -1,4 +1,4 @@
-"""Object stores: the contract of storages against servers that speak like them."""
+"""Object stores: the contract of storages (M088) against servers that speak like them."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader.holding import Holding
-from primusd.datafeed.reader.state import ReaderState
+from primusd.datafeed.reader.state import LEASES_MIN, ReaderState
 from primusd.datafeed.reader.turns import Turns, Waiting
 from primusd.executor.protocol import FeedPlan
 from primusd.job.formats import transform_of
@@ -84,6 +84,9 @@ class StreamReader:
         self._files: OrderedDict[tuple[int, int], UnitFile] = OrderedDict()
         self._opener: Opener | None = None
         self._drawing = drawing_of(plan.format)
+        if self._drawing.mixing in ("roundRobin", "weighted"):
+            # Of each source one that is read, and the next one.
+            self.state.leases_min = max(LEASES_MIN, 2 * len(self._drawing.weights))
         self._transform = transform_of(plan.format)
         self._transformer: Transformer | None = None
         self.turns: Turns[Block] = Turns(self._drawing)

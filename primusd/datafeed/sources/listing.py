@@ -20,8 +20,9 @@ from primusd.datafeed.ledger.model import UnitEntry, can_grow
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import Files, ListingError, NotThereError, said_of
 from primusd.datafeed.storage.pool import Pool, answer
-from primusd.job.partitions import STEPS, Moment, coarse, filled, moments, step_of
+from primusd.job.partitions import STEPS, Moment, coarse_after, filled, moments, step_of
 from primusd.job.spec import Source, StreamSpec
+from primusd.units import format_duration
 
 PIECE_UNITS = 1_000
 """So that a piece's entry in the journal stays small: a unit takes about 150 bytes."""
@@ -56,6 +57,11 @@ class _Job(Struct, frozen=True):
     index: int
     source: Source
     moment: Moment | None = None
+
+    @property
+    def due_ms(self) -> int:
+        """When it may be listed, in milliseconds since the Unix epoch; 0 at any time."""
+        return 0 if self.moment is None else self.moment.ends_ms + self.source.delay_ms
 
 
 class _Found(Struct, frozen=True):
@@ -206,11 +212,15 @@ class Listing:
         """Return the units of one folder by time, or what it lacks."""
         assert job.moment is not None
         files = self._files(job)
+        is_early = self._clock_ms() < job.due_ms
+        if is_early and job.source.delay_ms:
+            delay = format_duration(job.source.delay_ms)
+            return _Found(lacks=f"{files.path} comes {delay} after its time")
         if job.source.markers:
             names = [filled(name, job.moment) for name in job.source.markers]
             if lacks := files.has_markers(names):
                 return _Found(lacks=f"{lacks} is not there")
-        elif self._clock_ms() < job.moment.ends_ms:
+        elif is_early:
             return _Found(lacks=f"{files.path} is not over")
         try:
             return _Found(tuple(unit for part in files.parts() for unit in part))
@@ -224,15 +234,14 @@ class Listing:
         Raises:
             ListingError: It is waited for, or that it is missing is a fault.
         """
-        over_ms = 0 if job.moment is None else job.moment.ends_ms
         now_ms = self._clock_ms()
-        if job.source.missing == "wait" or now_ms < over_ms:
+        if job.source.missing == "wait" or now_ms < job.due_ms:
             raise WaitingError(f"waits: {lacks}")
         if job.source.missing == "fail":
             raise ListingError(
                 f"{lacks}; missing: wait waits for it, missing: skip after 6h passes over it"
             )
-        if now_ms < over_ms + job.source.skip_after_ms:
+        if now_ms < job.due_ms + job.source.skip_after_ms:
             raise WaitingError(f"waits, and then passes over it: {lacks}")
         return lacks
 
@@ -287,9 +296,15 @@ def _merged(sources: Sequence[tuple[int, Source]]) -> Iterator[_Job]:
     lead = min((step_of(source.files) for _, source in sources), key=STEPS.index)
     following = [next(line, None) for _, _, line in lines]
     while any(following):
-        now = min(coarse(one.label, lead) for one in following if one is not None)
+        now = min(
+            coarse_after(one, source.delay_ms, lead)
+            for one, (_, source, _) in zip(following, lines, strict=True)
+            if one is not None
+        )
         for place, (index, source, line) in enumerate(lines):
-            while (one := following[place]) is not None and coarse(one.label, lead) == now:
+            while (one := following[place]) is not None and (
+                coarse_after(one, source.delay_ms, lead) == now
+            ):
                 yield _Job(index, source, one)
                 following[place] = next(line, None)
 
