@@ -9,6 +9,8 @@ from primus import wire
 from primus.wire import Header
 
 CONNECT_TIMEOUT_S = 10.0
+# An executor that stands still for so long is not waited for.
+FINISH_TIMEOUT_S = 5.0
 SOCKET_BYTES = 1 << 20
 
 
@@ -60,6 +62,22 @@ class Link:
     def wait(self, seconds: float) -> bool:
         """Return whether something comes within so long."""
         return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def fileno(self) -> int:
+        """Return what to wait on for a message."""
+        return self._socket.fileno()
+
+    def finish(self) -> None:
+        """Hang up once the executor has taken in all that was said; what it sends is dropped."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(FINISH_TIMEOUT_S)
+            while self._socket.recv(SOCKET_BYTES):
+                pass
+        except OSError:
+            return
+        finally:
+            self._socket.close()
 
     def close(self) -> None:
         """Hang up."""

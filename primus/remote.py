@@ -129,7 +129,7 @@ class RemoteSource:
         if self._is_open:
             # What was read ahead is of another place.
             self._link.say({"op": "close", "stream": self._stream})
-            self._link.close()
+            self._link.finish()
             self._link = self._connect()
         self._positions.go_to(name)
         self._frames = self._said_frames = self._said_receipt = self._receipt = self._handing_to = 0
@@ -260,8 +260,47 @@ class RemoteSource:
         try:
             self._say_used(link)
             link.say({"op": "close", "stream": self._stream})
+            # Whoever opens the stream next finds it free.
+            link.finish()
         finally:
             link.close()
+
+
+class EndWatch:
+    """Hears of the end of a stream of which this process reads nothing; it has no rows."""
+
+    def __init__(self, path: str, stream: str) -> None:
+        self._link = Link(path)
+        self._link.say(hello(), {"op": "watch", "stream": stream})
+
+    def fileno(self) -> int:
+        """Return what to wait on for a word."""
+        return self._link.fileno()
+
+    def has_ended(self) -> bool:
+        """Return whether the next word, which is waited for, is that of the end.
+
+        Raises:
+            StoppingError: The trainer is being stopped.
+            FeedError: There is no such stream, or the executor is gone.
+        """
+        try:
+            found = self._link.receive(_allocate)
+        except OSError as error:
+            raise _failure(error) from error
+        match found:
+            case {"op": "error", "text": str(text)}:
+                raise FeedError(text)
+            case {"op": "stopping", "reason": str(reason), "graceMs": int(grace_ms)}:
+                raise StoppingError(reason, grace_ms / 1000)
+            case {"op": "end"}:
+                return True
+            case _:
+                return False
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
 
 
 def loaded_savepoint(stream: str) -> str:

@@ -145,6 +145,7 @@ def test_a_trim_below_all_that_was_delivered_changes_nothing() -> None:
 
 def test_where_pieces_go_whole_a_trim_spares_what_was_read() -> None:
     state = ReaderState("clicks", memory_bytes=1 << 20, keeps_read=True)
+    state.is_open = True
     obey(state, lease())
     state.was_read(1, 70)
 
@@ -298,6 +299,36 @@ def test_a_frozen_trainer_gives_back_what_it_was_not_handed() -> None:
 
     state.take(40, now=80.0)
     assert state.report(buffered_bytes=0, now=80.0).want > 0, "it woke up"
+
+
+def test_what_is_granted_to_a_trainer_that_closed_its_stream_goes_back_at_once() -> None:
+    """The grant crossed its word; whoever waits for these rows would wait for its end."""
+    state = opened()
+    obey(state, lease(1))
+    assert state.report(buffered_bytes=0, now=1.0).want > 0
+
+    state.give_back_all()
+    obey(state, lease(1), lease(2, lo=100, hi=200))
+    found = state.report(buffered_bytes=0, now=2.0)
+
+    assert found.held == ()
+    assert [(held.token, held.position) for held in found.returned] == [(1, 0), (2, 100)]
+    assert found.want == 0
+
+
+def test_a_stream_that_was_closed_after_a_long_pause_delivers_when_it_is_opened_again() -> None:
+    state = opened()
+    obey(state, lease(1))
+    deliver(state, 1, 0, 40, now=10.0)
+    state.note_idle(10.1 + IDLE_S)
+    assert state.report(buffered_bytes=0, now=71.0).want == 0
+
+    state.give_back_all()
+    state.is_open = True
+    assert state.report(buffered_bytes=0, now=72.0).want > 0
+    state.obey(orders(lease(2)), sent_at=72.0, ttl_s=TTL_S)
+
+    assert state.may_deliver(2, 73.0) is True
 
 
 def test_a_stop_gives_back_at_once_and_the_end_gives_back_the_rest_where_it_stands() -> None:

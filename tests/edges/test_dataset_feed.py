@@ -514,6 +514,37 @@ def test_a_file_with_another_type_is_told_as_bad(tmp_path: Path) -> None:
     assert [(unit, kind) for unit, _, _, kind in grantor.bad] == [(1, "data")]
 
 
+def test_a_stream_is_closed_and_opened_again_and_its_end_is_heard_of_in_between(
+    tmp_path: Path,
+) -> None:
+    """Each time at once, though the executor's thread reads, and with other columns."""
+    grantor = Grantor("rows", units_of(write(tmp_path / "d")), granule=20)
+    script = """
+        import os
+        import primus
+        from primus.remote import EndWatch
+
+        rows = []
+        for _ in range(20):
+            with primus.dataset("rows", batch_rows=10, columns=["n"], manual=True) as feed:
+                batch = next(feed)
+                feed.commit(batch.receipt)
+                rows += batch["n"].tolist()
+        watch = EndWatch(os.environ["PRIMUS_SOCKET"], "rows")
+        rows += [n for batch in primus.dataset("rows") for n in batch["n"].tolist()]
+        while not watch.has_ended():
+            pass
+        print(*rows)
+    """
+
+    async def main() -> str:
+        async with fed(grantor) as one:
+            return await one.finish(one.start_script(script))
+
+    assert sorted(map(int, anyio.run(main).split())) == list(range(300))
+    assert grantor.is_done
+
+
 def test_garbage_on_the_socket_ends_that_connection_only(tmp_path: Path) -> None:
     grantor = Grantor("rows", units_of(write(tmp_path / "d", 1, 10)))
 

@@ -24,6 +24,7 @@ from primusd.datafeed.delivery.socket_stream import SocketStream
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.protocol import FeedAsk
 from primusd.datafeed.reader.holding import Holding
+from primusd.datafeed.reader.reader import StreamReader
 from primusd.errors import PrimusdError
 from primusd.executor.protocol import Checkpoint, Progress
 
@@ -52,6 +53,7 @@ class TrainerConnection:
         self._outbox: deque[bytes] = deque()
         self._inbox = bytearray()
         self._unknown: set[str] = set()
+        self._watched: set[str] = set()
         self._has_phase = False
         self._is_closed = False
 
@@ -136,6 +138,8 @@ class TrainerConnection:
             case {"op": "handed", "stream": str(name), "receipt": int(receipt)}:
                 if (stream := self._streams.get(name)) is not None:
                     stream.hand(receipt)
+            case {"op": "watch", "stream": str(name)}:
+                self._watch(name)
             case {"op": ("mark" | "savepoint" | "restore"), "stream": str(name)}:
                 self._pledge(name, message)
             case {"op": str(op)} if op not in self._unknown and len(self._unknown) < 64:
@@ -146,9 +150,8 @@ class TrainerConnection:
 
     def _pledge(self, name: str, message: Mapping[str, object]) -> None:
         """Take in a mark or an ask; the daemon's word on it comes later."""
-        reader = self._desk.find(name)
+        reader = self._found(name)
         if reader is None:
-            self._refuse("UnknownStream", f"this role has no stream {name!r}")
             return
         state = reader.state
         words = self._pledges.setdefault(name, PledgeWords(name, state.pledges))
@@ -165,6 +168,17 @@ class TrainerConnection:
             case _:
                 pass
         self.say_pledges()
+
+    def _watch(self, name: str) -> None:
+        """Tell the trainer of a stream's end, though it reads nothing of it."""
+        if self._found(name) is not None:
+            self._watched.add(name)
+
+    def _found(self, name: str) -> StreamReader | None:
+        reader = self._desk.find(name)
+        if reader is None:
+            self._refuse("UnknownStream", f"this role has no stream {name!r}")
+        return reader
 
     def say_pledges(self) -> None:
         """Tell the trainer what the daemon said of its marks and asks; with the lock held."""
@@ -315,6 +329,11 @@ class TrainerConnection:
                     return _Rows(stream, *found)
                 if (word := stream.next_word()) is not None:
                     return [wire.pack_control(word)]
+            for name in self._watched:
+                reader = self._desk.find(name)
+                if reader is not None and reader.state.state == "end":
+                    self._watched.discard(name)
+                    return [wire.pack_control({"op": "end", "stream": name})]
             waits = [s.look_again_s for s in self._streams.values() if s.look_again_s is not None]
             self._desk.changed.wait(min(waits, default=None))
         return None

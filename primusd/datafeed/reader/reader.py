@@ -95,16 +95,15 @@ class StreamReader:
         self._blocks_per_lease = 1
         self._is_reading = False
         self._is_closed = False
-        self.choose(())
+        self._chosen_columns: tuple[str, ...] = ()
+        self._has_chosen = False
 
     # For the delivery, with the lock held.
 
     def choose(self, columns: tuple[str, ...]) -> None:
-        """Read these columns only; empty: those of the plan."""
-        self._columns = columns
-        self._files.clear()
-        self._close_files()
-        self._opener = self._transformer = None
+        """Read these columns only, from the next lease on; empty: those of the plan."""
+        self._chosen_columns = columns
+        self._has_chosen = True
 
     @property
     def buffered_bytes(self) -> int:
@@ -200,9 +199,20 @@ class StreamReader:
                 holding = self._chosen() if self.state.is_open else None
                 if holding is not None and self._has_room(holding, 0):
                     self._is_reading = True
+                    self._reopen()
                     return holding
                 self._changed.wait()
             return None
+
+    def _reopen(self) -> None:
+        """Forget what was opened for another choice of columns: only this thread uses it."""
+        if not self._has_chosen:
+            return
+        self._has_chosen = False
+        self._columns = self._chosen_columns
+        self._files.clear()
+        self._close_files()
+        self._opener = self._transformer = None
 
     def _chosen(self) -> Holding | None:
         """Return the lease to read on: in order, or the one whose queue has least."""

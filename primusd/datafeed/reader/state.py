@@ -142,7 +142,8 @@ class ReaderState:
                 return
             holding = self._holdings[lease.token] = Holding(lease, unit)
             self._end_with_unit(holding)
-            if self.is_stopping:
+            if self.is_stopping or not self.is_open:
+                # It crossed the word that nobody takes any more.
                 self._give_back(holding)
                 return
         holding.deadline = max(holding.deadline, deadline)
@@ -318,7 +319,7 @@ class ReaderState:
             if not holding.is_done:
                 self._give_back(holding)
         self.flights.clear()
-        self.is_open = False
+        self.is_open = self._is_idle = False
         return tuple(final)
 
     def mark(self, step: int) -> None:
