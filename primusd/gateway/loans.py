@@ -4,6 +4,7 @@ A stream counts what was used from its beginning on, clients finish in any order
 used is counted once all before it are.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -74,6 +75,12 @@ class Loans:
         loan.until = now + self.lease_s
         return True
 
+    def hold(self, name: str) -> None:
+        """Let a client keep a batch until it is used or given back."""
+        loan = self._find(name)
+        if loan is not None:
+            loan.until = math.inf
+
     def give_back(self, name: str) -> bool:
         """Take a batch back unused; return whether the client had it."""
         loan = self._find(name)
@@ -99,9 +106,19 @@ class Loans:
             receipt = self._open.popleft().batch.receipt
         return True, receipt
 
-    def next_return(self) -> float | None:
-        """Return when the next batch comes back by itself; None: none is lent."""
-        return min((one.until for one in self._unused() if one.until >= 0), default=None)
+    def over_at(self) -> float:
+        """Return when the time of the last client is over; -1.0: none has a batch."""
+        return max((one.until for one in self._unused()), default=-1.0)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether one is used that cannot be counted, since an earlier one is not."""
+        return any(one.is_used for one in self._open)
+
+    def drop_all(self) -> None:
+        """Forget the batches that are not counted: they are given back to the stream."""
+        self.returned_count += sum(not one.is_used for one in self._open)
+        self._open.clear()
 
     def _unused(self) -> Iterator[Loan]:
         return (one for one in self._open if not one.is_used)

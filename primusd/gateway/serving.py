@@ -29,7 +29,7 @@ def application(sources: dict[str, Source], key: str) -> web.Application:
     app[SOURCES] = sources
     app[KEY] = key
     app.router.add_get("/", _list)
-    app.router.add_get("/{stream}/rows", _rows)
+    app.router.add_get("/{stream}/rows", _rows, allow_head=False)
     app.router.add_post("/{stream}/batches/{batch}:{verb}", _settle)
     return app
 
@@ -68,10 +68,13 @@ async def _rows(request: web.Request) -> web.StreamResponse:
         return _nothing(source)
     try:
         body = await anyio.to_thread.run_sync(body_of, loan.batch.data, form)
+        answer = web.Response(body=body, headers=_headers(request, source, loan, form))
+        await answer.prepare(request)
+        await answer.write_eof()
     except BaseException:
         source.give_back(loan.name)
         raise
-    return web.Response(body=body, headers=_headers(request, source, loan, form))
+    return answer
 
 
 async def _follow(request: web.Request, source: Source, form: str) -> web.StreamResponse:
@@ -82,6 +85,7 @@ async def _follow(request: web.Request, source: Source, form: str) -> web.Stream
         loan = await source.borrow(WAIT_S)
         if loan is None:
             continue
+        source.hold(loan)
         try:
             await answer.write(await anyio.to_thread.run_sync(body_of, loan.batch.data, form))
             await answer.write(b"")

@@ -44,12 +44,38 @@ def test_who_renews_keeps_it_and_who_gives_back_loses_it_at_once() -> None:
     name = loans.lend(Batch(10), 0).name
 
     assert loans.renew(name, 9)
-    assert loans.next_return() == 19
+    assert loans.over_at() == 19
     assert loans.lend_again(18) is None
     assert loans.give_back(name)
     assert not loans.give_back(name)
-    assert loans.next_return() is None
+    assert loans.over_at() == -1
     assert loans.lend_again(18) is not None
+
+
+def test_what_is_being_sent_stays_with_its_client_however_long_it_takes() -> None:
+    loans = Loans(10)
+    name = loans.lend(Batch(10), 0).name
+
+    loans.hold(name)
+
+    assert loans.lend_again(10**6) is None
+    assert loans.over_at() == float("inf")
+    assert loans.use(name) == (True, 10)
+
+
+def test_what_is_given_back_to_the_stream_is_nobodys_and_a_late_word_counts_for_nothing() -> None:
+    loans = Loans(10)
+    first, second = (loans.lend(Batch(n), 0).name for n in (10, 20))
+    assert not loans.has_gap
+    loans.use(second)
+    assert loans.has_gap
+
+    loans.drop_all()
+
+    assert len(loans) == 0
+    assert loans.returned_count == 1
+    assert loans.use(first) == (False, 0)
+    assert loans.lend(Batch(10), 11).name not in (first, second)
 
 
 @pytest.mark.parametrize("seed", range(50))

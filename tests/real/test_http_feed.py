@@ -32,10 +32,13 @@ def shared() -> Iterator[Any]:
         yield head
 
 
-def submit(head: Any, name: str, replicas: int = 1, lease_s: float = 30) -> None:
+def submit(head: Any, name: str, replicas: int = 1, lease_s: float = 30, idle_s: float = 1) -> None:
     table = pa.table({"n": pa.array(range(ROWS), pa.int64()), "half": [n / 2 for n in range(ROWS)]})
     pq.write_table(table, head.folder / "rows.parquet", row_group_size=250)
-    gateway = f'exec "$PRIMUS_PYTHON" -m primusd.gateway --batch-rows 100 --lease-seconds {lease_s}'
+    gateway = (
+        'exec "$PRIMUS_PYTHON" -m primusd.gateway --batch-rows 100 '
+        f"--lease-seconds {lease_s} --idle-seconds {idle_s}"
+    )
     head.submit(
         json.dumps(
             {
@@ -141,6 +144,27 @@ def test_one_curl_reads_a_stream_to_its_end(shared: Any) -> None:
     assert sorted(json.loads(line)["n"] for line in read.splitlines()) == list(range(ROWS))
     assert shared.ended("curled")["phase"] == "Succeeded"
     shared.ctl("data", "curled", "verify")
+
+
+def test_one_client_of_one_of_three_gateways_reads_the_whole_stream(shared: Any) -> None:
+    """Another one was asked before, has read ahead, and a batch that nobody ever says is used."""
+    submit(shared, "idle", replicas=3, lease_s=1)
+    url = gateway_of(shared, "idle")
+    urls = {url}
+    while len(urls) < 3:
+        urls.add(gateway_of(shared, "idle"))
+    first, headers = take(url)
+    forgotten, _ = take(url)
+    assert post(headers["Primus-Commit"]) == 204
+    assert forgotten
+    urls.remove(url)
+
+    with urllib.request.urlopen(f"{urls.pop()}&follow=1", timeout=60) as answer:
+        rows = [json.loads(line)["n"] for line in answer.read().splitlines()]
+
+    assert sorted(rows + first) == list(range(ROWS))
+    assert shared.ended("idle")["phase"] == "Succeeded"
+    shared.ctl("data", "idle", "verify")
 
 
 def test_c53_a_killed_gateway_loses_no_row_that_a_client_had_not_used(shared: Any) -> None:
