@@ -88,7 +88,16 @@ def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around
 
     liveness = Liveness(engine, clock)
     launcher = LocalLauncher(lambda: engine.term)
-    nodes = NodeRegistry(engine, launcher, live, clock, cluster_id=cluster_id, secret=secret)
+    nodes = NodeRegistry(
+        engine,
+        launcher,
+        live,
+        clock,
+        cluster_id=cluster_id,
+        secret=secret,
+        # The bootstrap file of a node names a lone head as well as it can be named.
+        heads=lambda: heads() if len(around.members().members) > 1 else (),
+    )
     executors = ExecutorRegistry(
         engine,
         liveness,

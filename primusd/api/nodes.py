@@ -1,5 +1,7 @@
 """The daemon's side of nodes: their connections, and what admission hears of them."""
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 import structlog
@@ -81,7 +83,20 @@ class NodeRegistry:
         *,
         cluster_id: str,
         secret: bytes,
+        heads: Callable[[], tuple[str, ...]] = lambda: (),
     ) -> None:
+        """Make a registry without connections.
+
+        Args:
+            engine: Hears of nodes.
+            launcher: Has the wishes for them.
+            live: Shows what they measure.
+            clock: Of this host.
+            cluster_id: Nodes of others are turned away.
+            secret: Their keys are made from it.
+            heads: Other heads, for when this one is gone; () there is none.
+        """
+        self._heads = heads
         self._engine = engine
         self._launcher = launcher
         self._live = live
@@ -240,7 +255,7 @@ class NodeRegistry:
     async def _write(self, socket: web.WebSocketResponse, session: NodeSession) -> None:
         while await session.dirty():
             orders = self._launcher.orders(session.hello.node, session.counted)
-            if not await send(socket, replace(orders, drop=session.drop)):
+            if not await send(socket, replace(orders, drop=session.drop, heads=self._heads())):
                 break
         await socket.close()
 

@@ -95,6 +95,8 @@ class NodeOrders(Struct, frozen=True, array_like=True, tag="nodeOrders"):
     beat_ms: int
     drop: tuple[str, ...] = ()
     """Jobs among those it reported whose records were dropped: remove their folders."""
+    heads: tuple[str, ...] = ()
+    """All to dial from now on; () as before."""
 
 
 class NodeWelcome(Struct, frozen=True, array_like=True, tag="nodeWelcome"):

@@ -122,6 +122,7 @@ class Talk:
         self._seen = (orders.term, orders.revision)
         self._answered = max(self._answered, orders.report)
         self._beat_ms = orders.beat_ms
+        self._heads = orders.heads or self._heads
         # Newer orders hold all that older ones held.
         self._waiting = orders
         self._orders.set()

@@ -5,7 +5,7 @@
 
 3.4 is the program out of Debian's package `etcd-server`, which is not installed: its unit would
 start. Where there is no apt, and for the later ones, it is built with Go from the modules that
-`etcd/<version>/go.mod` and `go.sum` pin. They lie in `~/.cache/primusd-tests/<digest>`. The one
+`etcd_modules/<version>/` pins. They lie in `~/.cache/primusd-tests/<digest>`. The one
 that primusd refuses, 3.5.1, comes from PyPI: an environment of `tests/environments`.
 """
 
@@ -22,7 +22,7 @@ import pytest
 
 from tests.environments.build import cache, find_python, holding, is_being_built
 
-HERE = Path(__file__).parent / "etcd"
+HERE = Path(__file__).parent / "etcd_modules"
 DEBIAN = "3.4"
 BUILT = ("3.5", "3.6", "3.7")
 REFUSED = "3.5.1"
