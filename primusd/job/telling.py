@@ -1,6 +1,7 @@
 """How the timeline tells of attempts that ended, or were lost: who pays, and what follows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from primusd.job import rules
 from primusd.job.budgets import limit_of, used_of
@@ -18,6 +19,8 @@ Details = Mapping[str, str | int]
 
 Told = tuple[str, str, str, str, Details]
 """Level, reason, subject, message, details of an entry."""
+Teller = Callable[[Job, Job, Any], Told | None]  # each takes the event that it tells of
+"""Takes the job before and after a record, and its event; None: it is no news to a person."""
 
 
 def told(
