@@ -9,6 +9,7 @@ from primusd.datafeed.formats.base import open_pinned
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError, NotThereError, list_files
 from primusd.datafeed.storage.base import ReadError
+from primusd.datafeed.storage.schemes import storage_of
 from primusd.job.spec import Source
 
 
@@ -123,6 +124,20 @@ class StorageContract:
             open_pinned(unit)
 
         assert caught.value.kind == "vanished"
+
+    def test_a_small_file_is_written_whole_with_its_folders_and_over_another(
+        self, place: Place
+    ) -> None:
+        storage = storage_of(place.url, place.options)
+        folder = f"{place.url}/new/deep"
+        for data in (b"first", b"the second one"):
+            storage.write(f"{folder}/a b.json", data)
+
+            entry = storage.find(f"{folder}/a b.json")
+            assert entry is not None
+            assert entry.byte_count == len(data)
+            assert storage.open(entry.location).read(0, 100) == data
+        assert [one.name for one in storage.entries(folder, lambda _: True)] == ["a b.json"]
 
     def wait_for_another_time(self) -> None:
         """Wait until the storage's clock shows another time of change."""

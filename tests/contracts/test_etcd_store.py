@@ -1,11 +1,13 @@
 """What the etcd store has to show beyond the contracts, against real servers."""
 
+import random
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import pytest
 from grpc.aio import AioRpcError
 
@@ -252,7 +254,7 @@ def test_a_head_that_is_started_anew_does_not_wait_for_its_own_lease(etcd: Etcd)
 
 
 def test_a_leader_without_etcd_stops_before_its_lease_can_expire_and_leads_again(
-    tmp_path: Path,
+    tmp_path: Path, version: str
 ) -> None:
     cluster = uuid4().hex
 
@@ -277,7 +279,43 @@ def test_a_leader_without_etcd_stops_before_its_lease_can_expire_and_leads_again
             await store.lead()
             await store.journal.append(entry(1))
 
-    with running_etcd(tmp_path) as etcd:
+    with running_etcd(tmp_path, version=version) as etcd:
+        run(lambda: play(etcd))
+
+
+def test_c56_what_was_acknowledged_survives_a_kill_of_etcd_at_a_random_write(
+    tmp_path: Path, version: str
+) -> None:
+    cluster, chance = uuid4().hex, random.Random(version)
+
+    async def play(etcd: Etcd) -> None:
+        async with Store(etcd.endpoints, cluster, ttl_ms=60_000) as store:
+            await store.lead()
+            revision = 0
+
+            async def write() -> None:
+                nonlocal revision
+                while True:
+                    await store.journal.append(entry(revision + 1, text="x" * 500))
+                    revision += 1
+
+            for _ in range(3):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(write)
+                    wanted = revision + chance.randrange(5, 60)
+                    while revision < wanted:
+                        await anyio.lowlevel.checkpoint()
+                    etcd.stop()
+                    group.cancel_scope.cancel()
+                acknowledged = revision
+                etcd.start()
+                loaded = await store.journal.load()
+                revision = loaded.revision
+                # The write that was cut off may have landed.
+                assert acknowledged <= revision <= acknowledged + 1
+                assert [one.revision for one in loaded.entries] == list(range(1, revision + 1))
+
+    with running_etcd(tmp_path, version=version) as etcd:
         run(lambda: play(etcd))
 
 
@@ -296,7 +334,7 @@ def test_c46_a_lease_that_somebody_revoked_ends_the_leadership(etcd: Etcd) -> No
     run(play)
 
 
-def test_members_of_etcd_come_and_go_and_the_leader_stays(tmp_path: Path) -> None:
+def test_members_of_etcd_come_and_go_and_the_leader_stays(tmp_path: Path, version: str) -> None:
     cluster = uuid4().hex
 
     async def play(etcd: Etcd) -> None:
@@ -317,7 +355,7 @@ def test_members_of_etcd_come_and_go_and_the_leader_stays(tmp_path: Path) -> Non
                 loaded = await store.journal.load()
             assert [one.revision for one in loaded.entries] == list(range(1, revision + 1))
 
-    with running_etcd(tmp_path, count=3) as etcd:
+    with running_etcd(tmp_path, version=version, count=3) as etcd:
         run(lambda: play(etcd))
 
 
@@ -333,7 +371,9 @@ async def settled(store: Store, etcd: Etcd) -> None:
                 await anyio.sleep(0.05)
 
 
-def test_user_and_password_and_a_token_that_is_not_known_any_more(tmp_path: Path) -> None:
+def test_user_and_password_and_a_token_that_is_not_known_any_more(
+    tmp_path: Path, version: str
+) -> None:
     cluster = uuid4().hex
 
     async def play(etcd: Etcd) -> None:
@@ -354,7 +394,7 @@ def test_user_and_password_and_a_token_that_is_not_known_any_more(tmp_path: Path
                 await store.journal.load()
             assert "password_file" in raised.value.hint
 
-    with running_etcd(tmp_path) as etcd:
+    with running_etcd(tmp_path, version=version) as etcd:
         run(lambda: play(etcd))
 
 
@@ -382,7 +422,7 @@ async def add_user(etcd: Etcd, name: str, password: str) -> None:
     await client.close()
 
 
-def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
+def test_tls_with_certificates_on_both_sides(tmp_path: Path, version: str) -> None:
     make_certificates(tmp_path)
     flags = ("--cert-file", "server.pem", "--key-file", "server.key", "--client-cert-auth")
     own = Tls(*((tmp_path / name).read_bytes() for name in ("ca.pem", "client.pem", "client.key")))
@@ -400,7 +440,8 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
                 await client.call("KV", "Range", request, within_s=0.5)
             await client.close()
 
-    with running_etcd(tmp_path, *flags, "--trusted-ca-file", "ca.pem", scheme="https") as etcd:
+    flags += ("--trusted-ca-file", "ca.pem")
+    with running_etcd(tmp_path, *flags, version=version, scheme="https") as etcd:
         run(lambda: play(etcd))
 
 

@@ -20,7 +20,9 @@ from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
 from primusd.state.embedded import VALUE_BYTES_MAX, EmbeddedJournal
 from primusd.state.journal import Journal, MemoryJournal, Snapshot
+from tests.services.etcd import PLAIN
 from tests.services.etcd_heads import LeadingJournal
+from tests.services.etcd_programs import BUILT
 
 Open = Callable[[], Journal]
 
@@ -34,14 +36,18 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     anyio.run(work)
 
 
-@pytest.fixture(params=["memory", "sqlite", "etcd"])
+LATER_ETCDS = [pytest.param(f"etcd-{one}", marks=pytest.mark.soak) for one in BUILT]
+
+
+@pytest.fixture(params=["memory", "sqlite", f"etcd-{PLAIN}", *LATER_ETCDS])
 def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens the same journal again, as a daemon that starts anew does."""
     if request.param == "memory":
         kept = MemoryJournal()
         return lambda: kept
-    if request.param == "etcd":
-        endpoints, cluster = request.getfixturevalue("etcd").endpoints, uuid4().hex
+    if request.param != "sqlite":
+        etcd = request.getfixturevalue("etcd_of")(request.param.removeprefix("etcd-"))
+        endpoints, cluster = etcd.endpoints, uuid4().hex
         return lambda: LeadingJournal(endpoints, cluster)
     return lambda: EmbeddedJournal(tmp_path / "journal.db")
 

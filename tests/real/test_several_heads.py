@@ -143,18 +143,26 @@ def test_c40_a_leader_killed_in_the_middle_of_a_job_restarts_nothing_and_loses_n
 
 
 @pytest.mark.timeout(240)
-def test_c40_a_leader_that_is_stopped_hands_over_at_once(heads: Heads) -> None:
+def test_c39_a_leader_that_slept_finds_itself_replaced_and_leads_again_when_it_is_its_turn(
+    heads: Heads,
+) -> None:
     leader, other = heads.leader()
     submit(leader)
     leader.until("some rows are done", lambda: printed(heads) > 20)
-
     assert leader.daemon is not None
-    leader.daemon.send_signal(signal.SIGTERM)
+    assert other.daemon is not None
 
-    # Its lease would have lived for seconds.
-    other.until("the other one leads", lambda: heads.is_ready(other), within_s=4)
-    assert leader.daemon.wait(timeout=WAIT_S) == 0
-    check_end(heads, other)
+    leader.daemon.send_signal(signal.SIGSTOP)
+    other.until("the other one leads", lambda: heads.is_ready(other))
+    leader.daemon.send_signal(signal.SIGCONT)
+
+    leader.until("it knows", lambda: "leadership.ended" in leader.told())
+    assert not heads.is_ready(leader)
+    other.daemon.send_signal(signal.SIGTERM)
+    # Of a lease that was given back; it would have lived for seconds.
+    leader.until("the first one leads", lambda: heads.is_ready(leader), within_s=4)
+    assert other.daemon.wait(timeout=WAIT_S) == 0
+    check_end(heads, leader)
 
 
 @pytest.mark.timeout(240)

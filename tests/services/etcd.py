@@ -1,6 +1,7 @@
 """A real etcd for tests: one server, or three; each a process, its data in a folder of the test."""
 
 import socket
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -41,12 +42,21 @@ class Etcd:
             if not member.is_running:
                 member.start()
         for member, endpoint in zip(self.members, self.endpoints, strict=True):
-            member.until("connections", partial(_listens, endpoint), wait_s=READY_S)
+            serves = partial(_is_healthy if self._scheme == "http" else _listens, endpoint)
+            member.until("an answer", serves, wait_s=READY_S)
 
     def stop(self) -> None:
         """End all of them at once."""
         for member in self.members:
             member.kill()
+
+
+def _is_healthy(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{endpoint}/health", timeout=_CALL_S) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _listens(endpoint: str) -> bool:
