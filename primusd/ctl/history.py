@@ -5,7 +5,9 @@ import click
 from primusd.ctl.call import Call, Verb, pass_call, shared_options
 from primusd.ctl.documents import count, mapping, text
 from primusd.ctl.output import short_duration
-from primusd.ctl.reading import LIST_FORMS, pages, shown_name
+from primusd.ctl.reading import LIST_FORMS, JobTable, pages, print_jobs, shown_name
+
+HEADER = ("NAME", "ENDED", "AFTER", "PHASE", "REASON", "MESSAGE", "UID")
 
 
 @click.command("history", cls=Verb)
@@ -20,25 +22,12 @@ def history(call: Call, phase: tuple[str, ...], label: tuple[str, ...]) -> None:
     if not call.has_all_namespaces:
         query["namespace"] = call.namespace
     jobs = pages(call.client, "/api/v1/history", query)
-    match printer.form:
-        case "jsonl":
-            for job in jobs:
-                printer.json_line(job)
-        case "json" | "yaml":
-            printer.document({"kind": "JobList", "items": list(jobs)})
-        case "name":
-            for job in jobs:
-                printer.line(shown_name(call, job))
-        case _:
-            found = list(jobs)
-            header = ("NAME", "ENDED", "AFTER", "PHASE", "REASON", "MESSAGE", "UID")
-            if found or not printer.is_terminal:
-                printer.table(
-                    header,
-                    [_row(shown_name(call, job), job, printer.age(_ended(job))) for job in found],
-                )
-            elif not call.is_quiet:
-                printer.line("no job has ended yet")
+    table = JobTable(
+        HEADER,
+        lambda job: _row(shown_name(call, job), job, printer.age(_ended(job))),
+        nothing="no job has ended yet",
+    )
+    print_jobs(call, printer, jobs, table)
 
 
 def _ended(job: dict[str, object]) -> object:

@@ -1,6 +1,7 @@
 """Verbs that show jobs: list, get."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
@@ -43,6 +44,25 @@ def list_jobs(call: Call, phase: tuple[str, ...], label: tuple[str, ...]) -> Non
     printer = call.printer_of(LIST_FORMS)
     query = {"phase": ",".join(phase), "label": ",".join(label)}
     jobs = pages(call.client, jobs_path(call), query)
+    table = JobTable(
+        _header(call, printer),
+        lambda job: _row(call, printer, job),
+        nothing="no jobs; submit one with: primusctl submit FILE",
+    )
+    print_jobs(call, printer, jobs, table)
+
+
+class JobTable(NamedTuple):
+    """How jobs are shown where people read them."""
+
+    header: Sequence[str]
+    row: Callable[[Json], Sequence[object]]
+    nothing: str
+    """The sentence in place of an empty table."""
+
+
+def print_jobs(call: Call, printer: Printer, jobs: Iterator[Json], table: JobTable) -> None:
+    """Print a list of jobs in the form that was asked for, as they come where the form allows."""
     match printer.form:
         case "jsonl":
             for job in jobs:
@@ -53,11 +73,11 @@ def list_jobs(call: Call, phase: tuple[str, ...], label: tuple[str, ...]) -> Non
             for job in jobs:
                 printer.line(shown_name(call, job))
         case _:
-            found = list(jobs)
-            if found or not printer.is_terminal:
-                printer.table(_header(call, printer), [_row(call, printer, job) for job in found])
+            rows = [table.row(job) for job in jobs]
+            if rows or not printer.is_terminal:
+                printer.table(table.header, rows)
             elif not call.is_quiet:
-                printer.line("no jobs; submit one with: primusctl submit FILE")
+                printer.line(table.nothing)
 
 
 def shown_name(call: Call, job: Json) -> str:

@@ -140,7 +140,7 @@ def hider(folder: Path) -> Callable[[str], str]:
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{3})?Z", "<time>"),
         (r"\b\d+ m?s\b", "<t>"),
         (r"after \d+m?s\b", "after <t>"),
-        (r"(?m)((?:\t|for ))\d+s(?=\t|$)", r"\1<age>"),
+        (r"(?m)((?:\t|for ))\d+m?s(?=\t|$)", r"\1<age>"),
         (r"\b\d+m?s ago", "<t> ago"),
         (r"(?m)(\d %)\t[\d,]+\t[^\t\n]*$", r"\1\t<speed>\t<left>"),
         (r"term \d+", "term <term>"),
