@@ -11,6 +11,7 @@ from primus.link import Link
 from primus.trainer import hello
 
 LOOK_EVERY_S = 1.0
+WORDS_MAX = 1_000
 
 
 class Positions:
@@ -21,27 +22,29 @@ class Positions:
         self._stream = stream
         self._link: Link | None = None
         self._stop: tuple[str, float] | None = None
+        self._words: dict[int, tuple[str, str] | None] = {}
         self._ask = int.from_bytes(os.urandom(3)) << 7
 
     def mark(self, step: int, receipt: int) -> None:
         """Say that this trainer is at a step, and used all rows up to a receipt."""
+        self._note(step, None)
         self._say({"op": "mark", "stream": self._stream, "step": step, "receipt": receipt})
 
     def sealed(self, step: int) -> str:
         """Return the savepoint of a step that was marked, once all trainers have marked it.
 
         Raises:
-            FeedError: One of them did not, or the group was lost.
+            FeedError: One of them did not, the group was lost, or this trainer never marked it.
             StoppingError: This trainer is being stopped, and its time is over.
         """
-        while True:
-            match self._hear():
-                case {"op": "sealed", "step": int(found), "name": str(name)} if found == step:
-                    return name
-                case {"op": "unsealed", "step": int(found), "text": str(text)} if found == step:
-                    raise FeedError(f"there is no savepoint of step {step}: {text}")
-                case _:
-                    pass
+        if step not in self._words:
+            raise FeedError(f"there is no savepoint of step {step}: it was not marked")
+        while (word := self._words[step]) is None:
+            self._hear()
+        name, text = word
+        if not name:
+            raise FeedError(f"there is no savepoint of step {step}: {text}")
+        return name
 
     def keep(self, name: str) -> None:
         """Keep where the stream is under a name.
@@ -96,11 +99,21 @@ class Positions:
         match message:
             case {"op": "error", "text": str(text)}:
                 raise FeedError(text)
+            case {"op": "sealed", "step": int(step), "name": str(name)}:
+                self._note(step, (name, ""))
+            case {"op": "unsealed", "step": int(step), "text": str(text)}:
+                self._note(step, ("", text))
             case {"op": "stopping", "reason": str(reason), "graceMs": int(grace_ms)}:
                 self._stop = (reason, time.monotonic() + grace_ms / 1000)
             case _:
                 pass
         return message
+
+    def _note(self, step: int, word: tuple[str, str] | None) -> None:
+        """Keep what was said of a step, None nothing yet: it may be asked for after later ones."""
+        self._words[step] = word
+        while len(self._words) > WORDS_MAX:
+            del self._words[min(self._words)]
 
     def close(self) -> None:
         """Hang up."""

@@ -144,3 +144,7 @@ class FeedOrders(Struct, frozen=True, array_like=True):
     """Lanes that this reader serves, those at their end too; 0 the order is not strict."""
     unsealed: tuple[int, str] = (-1, "")
     """Newest marked step of this generation that has no savepoint, and why."""
+    marked: tuple[tuple[int, str], ...] = ()
+    """The last steps of this generation that were sealed, oldest first, and their savepoints: of
+    those up to the newest of `sealed` and `unsealed` the others were not.
+    """

@@ -5,6 +5,7 @@ from typing import get_args
 
 from primusd.admission.events import JobEnded, JobForgotten, JobNoted, SlotFreed
 from primusd.datafeed.ledger.events import (
+    CheckpointKept,
     PauseRequested,
     ReaderEnded,
     ReaderOpened,
@@ -20,6 +21,7 @@ from primusd.job.counts import is_completion
 from primusd.job.demand import ADMISSION
 from primusd.job.duties import plan_of
 from primusd.job.gates import stands_still
+from primusd.job.groups import group_streams
 from primusd.job.ids import AttemptId
 from primusd.job.job_tables import check_job
 from primusd.job.lifecycle import APPLIERS, all_gone, submitted
@@ -120,6 +122,8 @@ def consequences(before: Job | None, after: Job | None, event: ev.JobEvent) -> t
         found += _declared(after, event)
     if type(event) in ATTEMPT_EVENTS and before is not None:
         found += _after_attempt(before, after, event)
+    if isinstance(event, ev.CheckpointNoted):
+        found += _checkpoint_kept(after, event)
     if isinstance(event, ev.JobEvicted) and before is not None:
         idle = demand.idle_slots(before)
         found += [Proposed(ADMISSION, SlotFreed(after.uid, idle))] if idle else []
@@ -162,12 +166,25 @@ def _after_attempt(before: Job, after: Job, event: ev.JobEvent) -> list[Proposed
     found: list[Proposed] = []
     if new.registered_ms and (old is None or not old.registered_ms):
         if new.phase is not AttemptPhase.STOPPING:
-            opened = ReaderOpened(attempt, new.incarnation)
+            opened = ReaderOpened(attempt, new.incarnation, is_awaited=True)
             found += _to_its_streams(after, attempt, opened)
     elif new.phase in OVER and new.registered_ms and old is not None and old.phase not in OVER:
         ended = _reader_ended(attempt, new, event)
         found += _to_its_streams(after, attempt, ended)
     return [*found, *demand.after_attempt(after, old, new, attempt)]
+
+
+def _checkpoint_kept(job: Job, event: ev.CheckpointNoted) -> list[Proposed]:
+    """Return what the streams have to hear whose positions a checkpoint names (docs/sdk.md)."""
+    role = job.spec.roles[event.attempt.role]
+    streams = group_streams(job.spec, role)
+    named = dict(part.rpartition("=")[::2] for part in event.savepoint.split(","))
+    found = [(one, named.get(one.stream) or named.get("", "")) for one in role.data]
+    return [
+        Proposed(stream_key(job, stream_of(role.name, one)), CheckpointKept(name))
+        for one, name in found
+        if name and one.stream in streams
+    ]
 
 
 def _to_its_streams(

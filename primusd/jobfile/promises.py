@@ -221,7 +221,11 @@ def render_promises(stream: StreamSpec) -> dict[str, object]:
 
 
 def with_groups(spec: JobSpec) -> JobSpec:
-    """Return the spec in which the savepoints of all checkpoints that are kept stay, too."""
+    """Return the spec in which groups can keep their promise.
+
+    The savepoints of all checkpoints that are kept stay, too. The members of a group start
+    together, also those of several roles: no step may be whole before one of them is there.
+    """
     least = spec.checkpoint.keep + 2
     data = {
         name: replace(one, savepoints_keep=max(one.savepoints_keep, least))
@@ -229,7 +233,15 @@ def with_groups(spec: JobSpec) -> JobSpec:
         else one
         for name, one in spec.data.items()
     }
-    return replace(spec, data=data)
+    roles = {
+        name: replace(role, has_minimum=True) if group_streams(spec, role) else role
+        for name, role in spec.roles.items()
+    }
+    spec = replace(spec, data=data, roles=roles)
+    shared = tuple(name for name, role in roles.items() if group_unit(spec, role) == "job")
+    if spec.policy != "dynamic" or not shared:
+        return spec
+    return replace(spec, policy="gang", gang_roles=shared if len(shared) < len(roles) else ())
 
 
 def check_groups(findings: Findings, spec: JobSpec) -> None:

@@ -140,7 +140,7 @@ class Driver:
 
     def open(self, index: int, attempt: int = 1, incarnation: str = "a") -> "Reader":
         reader = Reader(self, attempt_id(index, attempt), incarnation)
-        self.propose(ReaderOpened(reader.attempt, incarnation))
+        self.propose(ReaderOpened(reader.attempt, incarnation, is_awaited=True))
         return reader
 
     def told_of(self, kind: type[JobEvent]) -> list[JobEvent]:

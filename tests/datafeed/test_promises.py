@@ -103,20 +103,24 @@ def test_a_unit_that_was_finished_since_the_mark_is_open_in_the_savepoint() -> N
 def test_the_end_waits_for_a_savepoint_in_the_making() -> None:
     """An epoch that ended could not be taken back."""
     driver = exactly_once()
-    driver.list_all([text_unit(100)])
+    driver.list_all([text_unit(200)])
     first, second = driver.open(0), driver.open(1)
     first.beat(1)
     second.beat(1)
     mark = first.mark(1)
     first.take(100)
     first.beat(marks=(mark,))
+    second.take(40)
+    second.beat()
     before = driver.now.phase
+    marks = (second.mark(1),)
+    second.take(60)
 
-    second.beat(1, marks=(second.mark(1),))
+    second.beat(1, marks=marks)
 
     assert (before, driver.now.phase) == ("Serving", "Done")
-    assert driver.now.savepoints[0].done == 0
-    assert driver.now.consumed == 100
+    assert driver.now.savepoints[0].done == 40
+    assert driver.now.consumed == 200
 
 
 def test_trainers_that_mark_on_without_rows_hold_no_epoch_open() -> None:

@@ -110,6 +110,54 @@ def test_marks_and_asks_are_told_until_they_are_heard(tmp_path: Path) -> None:
     assert (8, [90]) in heard
 
 
+def test_a_step_is_asked_after_when_later_ones_have_their_word_already(tmp_path: Path) -> None:
+    """A checkpoint is written beside the steps; orders say the newest word, and the last names."""
+    grantor = Grantor("rows", units_of(lines_file(tmp_path)))
+    script = """
+        import primus
+        feed = primus.dataset(batch_rows=10)
+        next(feed)
+        for step in (1, 2, 3):
+            feed.mark(step)
+        print(feed.savepoint(3))
+        for step in (2, 1, 9):
+            try:
+                print(feed.savepoint(step))
+            except primus.FeedError as error:
+                print(error)
+    """
+    rows = replace(plan(), promise="exactlyOnce")
+
+    async def main() -> str:
+        async with fed(grantor, rows, is_driven=False) as one:
+            process = one.start_script(script)
+            words: dict[str, object] = {}
+            while process.poll() is None:
+                sent_at = one.server.clock()
+                (report,) = one.server.reports()
+                if len(report.marks) == 3:
+                    words = {
+                        "sealed": (3, "three"),
+                        "unsealed": (2, "late"),
+                        "marked": ((1, "one"), (3, "three")),
+                    }
+                answers = tuple((ask.id, "") for ask in report.asks)
+                orders = grantor.exchange("r1", report)
+                told = replace(orders, answers=answers, **words)
+                one.server.orders((told,), sent_at=sent_at, ttl_ms=30_000)
+                await anyio.sleep(0.01)
+            out, error = process.communicate()
+            assert not error, error.decode()
+            return out.decode()
+
+    printed = anyio.run(main).splitlines()
+
+    assert printed[0] == "three"
+    assert "no savepoint of step 2: late" in printed[1]
+    assert printed[2] == "one"
+    assert "step 9: it was not marked" in printed[3]
+
+
 def test_files_have_positions_too(tmp_path: Path) -> None:
     """A script that is tried without a job keeps and loads its state like one of a job."""
     import primus  # noqa: PLC0415 loads numpy

@@ -133,6 +133,20 @@ def test_who_reads_exactly_once_cannot_restart_alone_or_read_a_pipe() -> None:
     assert [one["path"] for one in piped] == ["roles.worker.feed"]
 
 
+def test_the_members_of_a_group_start_together() -> None:
+    """No step may be whole before one of them is there."""
+    alone = read(", delivery: exactlyOnce")
+    shared = read(", delivery: exactlyOnce", more="  chief: {command: x, data: clicks}")
+    beside = read(
+        ", delivery: exactlyOnce", more="  chief: {command: x, data: clicks}\n  ps: {command: x}"
+    )
+
+    assert (alone.policy, alone.roles["worker"].has_minimum) == ("dynamic", True)
+    assert (shared.policy, shared.gang_roles) == ("gang", ())
+    assert beside.gang_roles == ("worker", "chief")
+    assert not read("").roles["worker"].has_minimum
+
+
 def test_savepoints_of_all_checkpoints_that_are_kept_stay() -> None:
     kept = clicks(", delivery: exactlyOnce", top="checkpoint: {path: /c, keep: 9}")
 

@@ -24,14 +24,16 @@ class PledgeWords:
 
     def fresh(self) -> Iterator[dict[str, object]]:
         """Yield what is to be told now."""
-        step, name = self._pledges.sealed
-        if step in self._steps:
-            self._steps = {one for one in self._steps if one > step}
-            yield {"op": "sealed", "stream": self._name, "step": step, "name": name}
-        step, text = self._pledges.unsealed
-        if step in self._steps:
+        for step in sorted(self._steps):
+            word = self._pledges.word_on(step)
+            if word is None:
+                continue
             self._steps.discard(step)
-            yield {"op": "unsealed", "stream": self._name, "step": step, "text": text}
+            name, text = word
+            if name:
+                yield {"op": "sealed", "stream": self._name, "step": step, "name": name}
+            else:
+                yield {"op": "unsealed", "stream": self._name, "step": step, "text": text}
         for number in sorted(self._asks & self._pledges.answers.keys()):
             self._asks.discard(number)
             error = self._pledges.answers[number]

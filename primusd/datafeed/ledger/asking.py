@@ -18,6 +18,10 @@ from primusd.job.machine import At, Ignore
 ASKS_MAX = 16
 """Of one report; a trainer has one at a time."""
 NAME_LENGTH_MAX = 128
+WENT_ON = (
+    "this trainer's group goes on without it: the others took rows and marked a step, and for a "
+    "minute after that this one had not opened the stream; it can join when the role restarts"
+)
 
 
 def answer_asks(stream: Stream, attempt: AttemptId, asks: tuple[FeedAsk, ...], at: At) -> Stream:
@@ -51,8 +55,10 @@ def _begun(stream: Stream, reader: ReaderState | None, at: At) -> Stream:
 
 def _answer(stream: Stream, attempt: AttemptId, ask: FeedAsk, at: At) -> tuple[Stream, str]:
     reader = reader_of(stream, attempt)
-    if reader is None or reader.is_lost:
+    if reader is None or (reader.is_lost and stream.must_restore):
         return stream, "the group of this trainer was lost; it is being restarted"
+    if reader.is_lost:
+        return stream, WENT_ON
     is_early = stream.phase == "Opening" and ask.kind != "restore"
     if is_early or stream.phase in ("Failed", "Closed"):
         return stream, f"stream {stream.name} is {stream.phase}"

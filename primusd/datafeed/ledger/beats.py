@@ -42,10 +42,24 @@ def open_reader(stream: Stream, event: ReaderOpened, at_ms: int) -> Stream | Ign
         _lose(draft, before, before.leases)
         if _loses_group(stream, before):
             _lose_group(draft, f"{event.attempt.label} began anew")
-    draft.put_reader(ReaderState(event.attempt, event.incarnation, moved_ms=at_ms))
+    is_awaited = event.is_awaited and stream.spec.delivery == "exactlyOnce"
+    reader = ReaderState(event.attempt, event.incarnation, moved_ms=at_ms, is_awaited=is_awaited)
+    draft.put_reader(reader)
+    if before is None and event.is_awaited and _is_over(stream):
+        draft.changes["must_restore"] = True
     if draft.lane_owners:
         inherit_lanes(draft, event.attempt)
     return draft.result()
+
+
+def _is_over(stream: Stream) -> bool:
+    """Return whether a group read the stream and is gone: who comes now is of the next one.
+
+    All that had opened it completed, and the role restarts all the same. A group's members are all
+    there before the first one opens it.
+    """
+    has_begun = stream.spec.delivery == "exactlyOnce" and bool(stream.restored_by)
+    return has_begun and not stream.opened_count and not stream.must_restore
 
 
 def expire(stream: Stream, event: LeaseExpired, at_ms: int) -> Stream | Ignore:
@@ -79,16 +93,18 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
     reader = draft.reader(event.attempt)
     if reader is None:
         return draft.result()
+    if event.has_completed:
+        draft.repeated += reader.in_hand
     last = {held.token: held for held in event.positions if held.stream == stream.name}
     blamed = reader.leases[0].token if event.was_own_fault and reader.leases else 0
     for lease in reader.leases:
         reader, _ = _take(draft, reader, lease, last.get(lease.token))
     rest = reader.leases
     known = [one for one in rest if event.has_completed or one.token in last]
-    # Of a group that begins anew nothing comes again that is in its model.
-    counts = event.has_completed or stream.spec.delivery != "exactlyOnce"
+    has_completed = event.has_completed
     for lease in known:
-        reader = _give_back(draft, reader, lease, last.get(lease.token) if counts else None)
+        held = last.get(lease.token)
+        reader = _give_back(draft, reader, lease, held, has_completed=has_completed)
     _lose(draft, reader, reader.leases)
     for lease in rest:
         if lease.token == blamed:
@@ -159,6 +175,12 @@ def _counted(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore
     after = _with_wishes(_with_rates(reader, report, gained, at_ms), report)
     if gained > 0 and not after.has_taken:
         after = replace(after, has_taken=True)
+    if report.want and after.in_hand:
+        # Its trainer lives, and reads the stream again.
+        draft.repeated += after.in_hand
+        after = replace(after, in_hand=0)
+    if reader.is_missed and after.has_opened:
+        marking.wait_anew(draft)
     if after != reader:
         draft.put_reader(after)
     elif draft.is_same():
@@ -251,7 +273,12 @@ def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: b
 
 
 def _give_back(
-    draft: StreamDraft, reader: ReaderState, lease: LeaseState, held: Held | None
+    draft: StreamDraft,
+    reader: ReaderState,
+    lease: LeaseState,
+    held: Held | None,
+    *,
+    has_completed: bool = False,
 ) -> ReaderState:
     """End a lease whose holder said how far it was; its trainer may have used what it had in hand.
 
@@ -261,10 +288,15 @@ def _give_back(
     if held is None:
         return after
     in_hand = Range(lease.position, min(held.delivered, lease.hi))
-    if _is_at_most_once(draft):
-        forget(draft, lease, in_hand)
-    else:
-        draft.repeated += max(0, in_hand.hi - in_hand.lo)
+    count = max(0, in_hand.hi - in_hand.lo)
+    match draft.before.spec.delivery:
+        case "atMostOnce":
+            forget(draft, lease, in_hand)
+        case "exactlyOnce" if not has_completed:
+            # If the trainer is gone its group goes back, and nothing comes twice.
+            after = draft.put_reader(replace(after, in_hand=after.in_hand + count))
+        case _:
+            draft.repeated += count
     return after
 
 

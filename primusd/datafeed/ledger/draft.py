@@ -49,6 +49,7 @@ class StreamDraft:
         self.lease_count = stream.lease_count
         self.trim_count = stream.trim_count
         self.opened_count = stream.opened_count
+        self.awaited_count = stream.awaited_count
         self.hungry = QueueDraft(stream.hungry)
         self.greedy = QueueDraft(stream.greedy)
         self.last_token = stream.last_token
@@ -82,6 +83,7 @@ class StreamDraft:
             lease_count=self.lease_count,
             trim_count=self.trim_count,
             opened_count=self.opened_count,
+            awaited_count=self.awaited_count,
             hungry=self.hungry.result(),
             greedy=self.greedy.result(),
             last_token=self.last_token,
@@ -317,6 +319,8 @@ class StreamDraft:
             self.idle_count += sign
         if reader.has_opened and not reader.is_lost:
             self.opened_count += sign
+        if reader.is_missed:
+            self.awaited_count += sign
 
     def _queued(self, before: ReaderState | None, after: ReaderState) -> ReaderState:
         """Return a reader with its place among those that want something."""

@@ -61,6 +61,8 @@ class ReaderOpened(_Event, frozen=True):
 
     attempt: AttemptId
     incarnation: str
+    is_awaited: bool = False
+    """No step is whole before its trainer has opened the stream; False in journals from before."""
 
 
 class ReaderEnded(_Event, frozen=True):
@@ -120,6 +122,12 @@ class ResumeRequested(_Event, frozen=True, tag="StreamResumeRequested"):
 
 class SavepointRequested(_Event, frozen=True):
     """Positions are to be kept under a name."""
+
+    name: str
+
+
+class CheckpointKept(_Event, frozen=True):
+    """A trainer wrote a whole checkpoint that names one of these positions."""
 
     name: str
 
@@ -244,6 +252,8 @@ class MarkingTimedOut(_Event, frozen=True):
     """A savepoint was not sealed in time."""
 
     name: str
+    is_at_end: bool = False
+    """All was taken: who has not marked the step gets no rows to come to it with."""
 
 
 StreamEvent = (
@@ -260,6 +270,7 @@ StreamEvent = (
     | PauseRequested
     | ResumeRequested
     | SavepointRequested
+    | CheckpointKept
     | SavepointDropped
     | RestoreRequested
     | SavepointImported

@@ -13,6 +13,7 @@ from primusd.datafeed.ledger.events import Grant, Granted, Trim, TrimAsked
 from primusd.datafeed.ledger.lanes import first_range
 from primusd.datafeed.ledger.model import (
     OPEN_END,
+    EpochState,
     LeaseState,
     ReaderState,
     Stream,
@@ -29,6 +30,8 @@ from primusd.job.ids import AttemptId
 GRANTS_PER_EVENT_MAX = 512
 OPEN_EPOCHS_MAX = 2
 """The next epoch begins while stragglers finish this one, a third does not."""
+HELD_EPOCHS_MAX = 8
+"""Beside them, those that are kept open for savepoints in the making."""
 LEASES_LOOKED_THROUGH_MAX = 256
 """Up to so many leases the best one to trim is looked for at once, above when the timer says so."""
 TRIM_REST_MS = 2_000
@@ -118,10 +121,22 @@ def does_wait(stream: Stream) -> bool:
     return may_begin_epoch(stream, len(stream.epochs), stream.epochs_begun)
 
 
+def is_taken(stream: Stream, epoch: EpochState) -> bool:
+    """Return whether all of an epoch was taken or left out."""
+    return not epoch.open_count and not may_wait(tracks_of(stream), epoch)
+
+
 def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
-    """Return whether the next epoch may begin now that all of the open ones is handed out."""
+    """Return whether the next epoch may begin now that all of the open ones is handed out.
+
+    One of which all was taken may be open only because steps wait for marks, and those that have
+    not marked them need rows to come to them.
+    """
     # Where the order counts, one epoch ends before the next begins.
     most = OPEN_EPOCHS_MAX if stream.spec.order == "any" else 1
+    if stream.markings and stream.spec.order != "strict":
+        held = sum(is_taken(stream, one) for one in stream.epochs)
+        most += min(held, HELD_EPOCHS_MAX)
     return stream.is_listed and open_count < most and begun < stream.spec.epochs
 
 
@@ -267,32 +282,96 @@ def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:
         return None
     if stream.lease_count > LEASES_LOOKED_THROUGH_MAX and not stream.is_trim_due:
         return None
-    hungry = tuple(_hungry(stream))
-    owed = len(hungry) - stream.trim_count
+    hungry = tuple(_hungry(stream, at_ms))
+    # Who was asked for what its trainer has in hand does not answer: by the clock others are asked.
+    owed = len(hungry) - (0 if stream.is_trim_due else stream.trim_count)
     if owed <= 0:
         return None
-    asked: list[tuple[int, Trim]] = []
+    asked: list[tuple[int, tuple[Trim, ...]]] = []
     for reader in values(stream.reader_shards):
-        if reader in hungry or any(lease.trim >= 0 for lease in reader.leases):
+        was_asked = any(lease.trim >= 0 for lease in reader.leases)
+        if reader in hungry or (was_asked and not stream.is_trim_due):
             continue
-        found = [_trim(stream, reader, lease, hungry[0], at_ms) for lease in reader.leases]
-        asked += sorted((one for one in found if one is not None), key=lambda one: -one[0])[:1]
-    asked.sort(key=lambda one: (-one[0], one[1].token))
-    return TrimAsked(tuple(trim for _, trim in asked[:owed])) if asked else None
+        found = (
+            _part(stream, reader, hungry[0], at_ms)
+            or _spare(reader, hungry[0], at_ms)
+            or _part(stream, reader, hungry[0], at_ms, stands_still=True)
+        )
+        if found is not None:
+            asked.append(found)
+    asked.sort(key=lambda one: (-one[0], one[1][0].token))
+    return TrimAsked(tuple(t for _, trims in asked[:owed] for t in trims)) if asked else None
 
 
-def _hungry(stream: Stream) -> Iterator[ReaderState]:
-    """Yield the readers that want more and have little or nothing left."""
+def _hungry(stream: Stream, at_ms: int) -> Iterator[ReaderState]:
+    """Yield the readers that want more and have little or nothing left; who stands still has."""
     for attempt in (*stream.hungry, *stream.greedy):
         reader = reader_of(stream, attempt)
         assert reader is not None
         rest = sum(lease.hi - lease.position for lease in reader.leases)
-        if rest == 0 or (reader.per_s and rest * 1000 // reader.per_s < TRIM_REST_MS):
+        left_ms = max(rest * 1000 // max(1, reader.per_s), _idle_ms(reader, at_ms))
+        if rest == 0 or (reader.per_s and left_ms < TRIM_REST_MS):
             yield reader
 
 
+def _part(
+    stream: Stream,
+    reader: ReaderState,
+    other: ReaderState,
+    at_ms: int,
+    *,
+    stands_still: bool = False,
+) -> tuple[int, tuple[Trim, ...]] | None:
+    """Return where to cut the lease that has most left, None when none has much.
+
+    Args:
+        stream: As it is.
+        reader: Its holder.
+        other: Who is to have the rest.
+        at_ms: Now.
+        stands_still: That its holder takes nothing counts, too: it may wait for the others.
+    """
+    leases = (one for one in reader.leases if one.trim < 0)
+    found = [_trim(stream, reader, one, other, at_ms, stands_still=stands_still) for one in leases]
+    best = max((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    return None if best is None else (best[0], (best[1],))
+
+
+def _spare(
+    reader: ReaderState, other: ReaderState, at_ms: int
+) -> tuple[int, tuple[Trim, ...]] | None:
+    """Return the last of the leases that a reader has not begun: whole ones, for another reader.
+
+    Each of them is too small to be cut, but a reader that asks far ahead has many. One that took
+    nothing for a while may wait for the others to come as far as it is.
+    """
+    rest = sum(lease.hi - lease.position for lease in reader.leases if lease.hi != OPEN_END)
+    rest_ms = max(rest * 1000 // reader.per_s if reader.per_s else 0, _idle_ms(reader, at_ms))
+    order = sorted(reader.leases, key=lambda one: (one.epoch, one.unit, one.lo))
+    whole = [one for one in order[1:] if one.position == one.lo and one.hi != OPEN_END]
+    whole = [one for one in whole if one.trim < 0]
+    if rest_ms < TRIM_REST_MS or not whole:
+        return None
+    speeds = reader.per_s, other.per_s
+    share = len(whole) * speeds[1] // sum(speeds) if all(speeds) else len(whole) // 2
+    spared = whole[-max(1, share) :]
+    return rest_ms, tuple(Trim(reader.attempt, one.token, one.lo) for one in spared)
+
+
+def _idle_ms(reader: ReaderState, at_ms: int) -> int:
+    """Return for how long a reader has taken nothing, though it had something."""
+    granted_ms = min((lease.granted_ms for lease in reader.leases), default=at_ms)
+    return at_ms - max(granted_ms, reader.moved_ms)
+
+
 def _trim(
-    stream: Stream, reader: ReaderState, lease: LeaseState, other: ReaderState, at_ms: int
+    stream: Stream,
+    reader: ReaderState,
+    lease: LeaseState,
+    other: ReaderState,
+    at_ms: int,
+    *,
+    stands_still: bool,
 ) -> tuple[int, Trim] | None:
     """Return how much time a lease has left and where to cut it, None when it is not worth it."""
     if lease.hi == OPEN_END:
@@ -300,8 +379,12 @@ def _trim(
     rest = lease.hi - lease.position
     rest_ms = rest * 1000 // reader.per_s if reader.per_s else -1
     has_bytes = has_byte_positions(stream.units[lease.unit].unit)
-    if rest_ms < 0 and at_ms - max(lease.granted_ms, reader.moved_ms) >= TRIM_IDLE_MS:
+    idle_ms = at_ms - max(lease.granted_ms, reader.moved_ms)
+    if rest_ms < 0 and idle_ms >= TRIM_IDLE_MS:
         rest_ms = splitting.GRANULE_MS * 10
+    elif stands_still and rest_ms >= 0:
+        # As long again, at the least.
+        rest_ms = max(rest_ms, idle_ms)
     is_much = (
         rest_ms >= TRIM_REST_MS
         if rest_ms >= 0

@@ -42,6 +42,7 @@ def _counters(stream: Stream) -> Iterator[str]:
             stream.opened_count,
             sum(reader.has_opened and not reader.is_lost for reader in readers),
         ),
+        "awaited readers": (stream.awaited_count, sum(reader.is_missed for reader in readers)),
         "different tokens": (len(set(tokens)), len(tokens)),
         "tokens up to the last": (sum(one <= stream.last_token for one in tokens), len(tokens)),
     }

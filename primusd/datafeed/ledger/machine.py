@@ -57,6 +57,7 @@ from primusd.datafeed.ledger.draft import StreamDraft
 from primusd.datafeed.ledger.events import (
     BeatReceived,
     CarryingFailed,
+    CheckpointKept,
     EpochEnded,
     Granted,
     LeaseExpired,
@@ -89,7 +90,6 @@ from primusd.datafeed.ledger.model import EpochState, Stream
 from primusd.datafeed.ledger.moments import with_moments
 from primusd.datafeed.ledger.orders import feed_orders
 from primusd.datafeed.ledger.tables import STREAM, STREAM_DECIDED
-from primusd.datafeed.ledger.tracks import may_wait, tracks_of
 from primusd.errors import ConflictError, PhaseConflictError
 from primusd.job.commands import (
     CarryPositions,
@@ -163,7 +163,7 @@ def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stre
 def settle(state: Stream, at_ms: int) -> StreamEvent | None:
     """Return the next internal event that is due, None when none is."""
     if state.phase == "Done":
-        return _overdue(state, at_ms)
+        return _overdue(state)
     if state.phase not in LIVE_PHASES:
         return None
     if state.failure:
@@ -174,7 +174,7 @@ def settle(state: Stream, at_ms: int) -> StreamEvent | None:
         epoch, unit, one = state.struck_due[0]
         readers = ", ".join(one.readers)
         return StruckOut(epoch, unit, one.lo, one.hi, f"{readers} died on it")
-    ended = _overdue(state, at_ms) or _ended(state)
+    ended = _overdue(state) or _ended(state)
     if ended is not None:
         return ended
     granted = grants.decide_grants(state, at_ms)
@@ -218,7 +218,7 @@ def consequences(
             for one in after.savepoints
             if one.origin != "timer" and one.name not in known
         ]
-    if after.must_restore and not before.must_restore:
+    if after.must_restore and not before.must_restore and before.opened_count:
         assert isinstance(event, ReaderEnded | ReaderOpened | LeaseExpired)
         found.append(Proposed(after.job, GroupLeaseLost(after.name, event.attempt)))
     if isinstance(event, ReaderEnded):
@@ -245,15 +245,15 @@ def plan(state: Stream) -> tuple[Command, ...]:
 
 def deadline_ms(state: Stream) -> int:
     """Return the journal time at which TimePassed has something to do; 0 none."""
-    marks = [one.began_ms + marking.MARKING_MS for one in state.markings]
+    look_ms = marking.next_look_ms(state)
     if state.phase not in LIVE_PHASES or state.is_paused:
-        return min(marks, default=0) if state.phase == "Done" else 0
+        return look_ms if state.phase == "Done" else 0
     times = (
         state.next_listing_ms,
         state.next_trim_ms,
         state.next_savepoint_ms,
         state.lanes_free_ms,
-        *marks,
+        look_ms,
     )
     return min((one for one in times if one), default=0)
 
@@ -331,6 +331,8 @@ def _apply_savepoint(state: Stream, event: StreamEvent, at: At) -> Stream | Igno
             return savepoints.request(state, event.name, at)
         case SavepointDropped():
             return savepoints.drop(state, event.name)
+        case CheckpointKept():
+            return savepoints.keep_for_checkpoint(state, event.name)
         case SavepointImported():
             return savepoints.take_in(state, event, at)
         case PositionsCarried():
@@ -341,9 +343,11 @@ def _apply_savepoint(state: Stream, event: StreamEvent, at: At) -> Stream | Igno
             return Ignore(IGNORE_REASONS["r"]) if state.is_kept else replace(state, is_kept=True)
         case MarkingTimedOut():
             draft = StreamDraft(state, at.at_ms)
-            late = next(one for one in state.markings if one.name == event.name)
-            marking.give_up(draft, late.step, marking.overdue_text(state, late))
-            return draft.result()
+            if event.is_at_end:
+                marking.end_all(draft)
+            else:
+                marking.time_out(draft, next(m for m in state.markings if m.name == event.name))
+            return savepoints.seal_marked(draft.result(), at)
         case _:
             return _apply_decided(state, event, at)
 
@@ -429,14 +433,13 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
         after = replace(
             after, is_trim_due=True, next_trim_ms=at_ms + backoff_ms, trim_backoff_ms=backoff_ms
         )
-    is_late = marking.overdue(state, at_ms) is not None
-    if after is state and is_late:
-        # What follows is settled.
-        return replace(state)
+    markings = marking.looked(state, at_ms)
+    if markings != state.markings:
+        after = replace(after, markings=markings)
     return Ignore(IGNORE_REASONS["a"]) if after is state else after
 
 
-def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
+def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | MarkingTimedOut | None:
     """Return the end of the oldest epoch, or of the stream, if it has come.
 
     While a savepoint is in the making what was taken since may have to be given back; trainers
@@ -448,10 +451,12 @@ def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
         text = losses.over_fraction(state, state.bad_positions, is_final=True)
         return StreamBroken(text) if text else StreamEnded()
     epoch = state.epochs[0]
-    if epoch.open_count or marking.holds_open(state, epoch.number):
+    if not grants.is_taken(state, epoch):
         return None
-    if may_wait(tracks_of(state), epoch):
-        return None
+    if marking.holds_open(state, epoch.number):
+        is_all = state.epochs_begun == state.spec.epochs
+        is_all = is_all and all(grants.is_taken(state, one) for one in state.epochs)
+        return MarkingTimedOut(state.markings[0].name, is_at_end=True) if is_all else None
     passed = epoch.consumed + epoch.skipped
     listed = state.known + epoch.unsized
     if passed != listed or state.unsized_units != epoch.unsized_units:
@@ -462,8 +467,8 @@ def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | None:
     return EpochEnded(epoch.number, epoch.consumed, epoch.skipped)
 
 
-def _overdue(state: Stream, at_ms: int) -> MarkingTimedOut | None:
-    late = marking.overdue(state, at_ms)
+def _overdue(state: Stream) -> MarkingTimedOut | None:
+    late = marking.overdue(state)
     return None if late is None else MarkingTimedOut(late.name)
 
 

@@ -2,6 +2,9 @@
 
 No reader waits for another. What one takes after its mark is noted with it, so that the savepoint
 has of each reader what it had taken at its own mark, however far it is when the last one marks.
+
+A trainer that has not opened the stream yet is waited for like the others: it may have rows in the
+model of that step. One that has not after a minute reads nothing, and is kept to that.
 """
 
 from collections.abc import Iterator
@@ -18,6 +21,10 @@ from primusd.job.ids import AttemptId
 
 MARKING_MS = 60_000
 """So long after the first mark of a step the others may mark it."""
+LOOK_MS = 5_000
+"""How often that time is counted; what is much longer was a time without a daemon."""
+LATE_MS = 1_000
+"""So much later than it should a look may come."""
 MARKINGS_MAX = 8
 """Steps that wait for marks at once; of more the oldest fails."""
 
@@ -111,7 +118,8 @@ def missing(stream: Stream, marking: Marking) -> tuple[AttemptId, ...]:
 
 def complete(stream: Stream) -> Marking | None:
     """Return the oldest step that every reader has marked, None when there is none."""
-    return next((one for one in stream.markings if one.live_count == stream.opened_count), None)
+    count = stream.opened_count + stream.awaited_count
+    return next((one for one in stream.markings if one.live_count == count), None)
 
 
 def as_marked(draft: StreamDraft, marking: Marking) -> None:
@@ -145,9 +153,74 @@ def give_up(draft: StreamDraft, step: int, text: str) -> None:
     draft.changes["marked_to"] = max(before, step)
 
 
-def overdue(stream: Stream, at_ms: int) -> Marking | None:
+def next_look_ms(stream: Stream) -> int:
+    """Return when the time that steps wait for marks is counted next; 0 none waits."""
+    return min((_looked_ms(one) + LOOK_MS for one in stream.markings), default=0)
+
+
+def looked(stream: Stream, at_ms: int) -> tuple[Marking, ...]:
+    """Return the steps that wait for marks, with the time counted that they could be marked in.
+
+    While the daemon was away nobody could say so.
+    """
+    return tuple(_waited(one, at_ms - _looked_ms(one), at_ms) for one in stream.markings)
+
+
+def _waited(marking: Marking, passed_ms: int, at_ms: int) -> Marking:
+    if passed_ms < LOOK_MS:
+        return marking
+    counted_ms = passed_ms if passed_ms <= LOOK_MS + LATE_MS else 0
+    return replace(marking, waited_ms=marking.waited_ms + counted_ms, looked_ms=at_ms)
+
+
+def wait_anew(draft: StreamDraft) -> None:
+    """Give who just opened the stream as much time to mark as the others had."""
+    for step, one in draft.markings.items():
+        draft.markings[step] = replace(one, waited_ms=0, looked_ms=draft.at_ms)
+
+
+def _looked_ms(marking: Marking) -> int:
+    return marking.looked_ms or marking.began_ms
+
+
+def overdue(stream: Stream) -> Marking | None:
     """Return a step whose time for marks is over, None when there is none."""
-    return next((one for one in stream.markings if at_ms >= one.began_ms + MARKING_MS), None)
+    return next((one for one in stream.markings if one.waited_ms >= MARKING_MS), None)
+
+
+def end_all(draft: StreamDraft) -> None:
+    """Let every step have of who has not marked it all that it took: no more rows come.
+
+    It goes on to its last mark, which it may make at once or never, as one that completed.
+    """
+    for reader in values(draft.before.reader_shards):
+        if reader.is_lost:
+            continue
+        for step, marking in draft.markings.items():
+            if _since(marking, reader.attempt) is None:
+                draft.markings[step] = _with_since(marking, reader.attempt, (), more=1)
+
+
+def time_out(draft: StreamDraft, late: Marking) -> None:
+    """Go on without who has not opened the stream; the step fails if others have not marked it.
+
+    Who is gone on without and opens it later would bring rows to a model whose savepoints do not
+    have them. Before anybody took rows it may still come.
+    """
+    stream = draft.before
+    if missing(stream, late):
+        give_up(draft, late.step, overdue_text(stream, late))
+    for reader in values(stream.reader_shards):
+        if reader.is_missed:
+            draft.put_reader(replace(reader, is_awaited=False, is_lost=_has_moved(stream)))
+
+
+def _has_moved(stream: Stream) -> bool:
+    """Return whether anybody took something since the group began."""
+    began = next((one.done for one in stream.savepoints if one.name == stream.restored), -1)
+    if not stream.restored:
+        began = stream.carried_count
+    return stream.consumed > began
 
 
 def overdue_text(stream: Stream, marking: Marking) -> str:

@@ -118,7 +118,16 @@ class ReaderState(Struct, frozen=True, array_like=True):
     has_opened: bool = False
     """Its trainer opened the stream."""
     is_lost: bool = False
-    """exactlyOnce: its group was lost, so it gets nothing any more."""
+    """exactlyOnce: its group was lost, or went on without it, so it gets nothing any more."""
+    is_awaited: bool = False
+    """Its trainer may open the stream yet, and no step is whole before."""
+    in_hand: int = 0
+    """exactlyOnce: given back though its trainer may have used it; twice if the group goes on."""
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether no step is whole before its trainer opened the stream, and marked it."""
+        return self.is_awaited and not self.has_opened and not self.is_lost
 
 
 class EpochState(Struct, frozen=True, array_like=True):
@@ -227,6 +236,10 @@ class Savepoint(Struct, frozen=True, array_like=True):
     """Of one that came from outside: epochs in which every unit is done."""
     readers: Shards[AttemptId, ReaderState] = ()
     """Who held what then: `folding.settled` gives it back. Empty: nobody, or it was given back."""
+    repeated: int = -1
+    """Of the stream then; -1 in those from before."""
+    has_checkpoint: bool = False
+    """A whole checkpoint names it."""
 
     @property
     def done(self) -> int:
@@ -246,6 +259,10 @@ class Marking(Struct, frozen=True, array_like=True):
     """Of them, those that have not ended."""
     taken_in: tuple[int, ...] | None = None
     """Epochs of which anybody took something since its mark; None in snapshots from before."""
+    waited_ms: int = 0
+    """So long the others could have marked it; a time without a daemon does not count."""
+    looked_ms: int = 0
+    """Journal time up to which that was counted; 0 none was."""
 
 
 class StreamMoment(Struct, frozen=True, array_like=True):
@@ -375,6 +392,8 @@ class Stream(Struct, frozen=True, array_like=True):
 
     missing: tuple[str, ...] = ()
     """Folders by time that did not come and were passed over."""
+    awaited_count: int = 0
+    """Readers whose trainers have not opened it and may."""
 
     @property
     def is_paused(self) -> bool:

@@ -75,8 +75,11 @@ def _of_change(before: Stream, after: Stream) -> list[tuple[str, str]]:
         ]
     if after.unsealed != before.unsealed and after.unsealed[1]:
         found.append(("SavepointFailed", f"step {after.unsealed[0]}: {after.unsealed[1]}"))
+    if after.awaited_count < before.awaited_count and after.generation == before.generation:
+        found += _gone_on_without(before, after)
     if after.must_restore and not before.must_restore:
-        found.append(("GroupLost", "the group lost a reader, and goes back to a savepoint"))
+        lost = "lost a reader" if before.opened_count else "begins anew"
+        found.append(("GroupLost", f"the group {lost}, and goes back to a savepoint"))
     if after.generation != before.generation:
         where = after.restored or "its start"
         found.append(("Restored", f"went back to {where}, {after.consumed} taken there"))
@@ -86,3 +89,21 @@ def _of_change(before: Stream, after: Stream) -> list[tuple[str, str]]:
     if after.bad_positions > before.bad_positions:
         found.append(("LeftOut", f"{after.bad_positions - before.bad_positions} could not be read"))
     return found
+
+
+def _gone_on_without(before: Stream, after: Stream) -> list[tuple[str, str]]:
+    """Tell whose trainers did not open the stream; steps are whole without them."""
+    known = after.readers
+    names = sorted(
+        one.attempt.label
+        for one in before.readers.values()
+        if one.is_missed
+        and one.attempt in known
+        and not known[one.attempt].is_awaited
+        and not after.must_restore
+    )
+    if not names:
+        return []
+    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    who = ", ".join(names[:8]) + rest
+    return [("WentOnWithout", f"savepoints are made without {who}: it did not open the stream")]

@@ -5,6 +5,7 @@ from primusd.datafeed.ledger.tracks import Tracks, cursors_of, tracks_of
 from primusd.datafeed.protocol import FeedOrders, Lease
 from primusd.job.ids import AttemptId
 
+SAVEPOINTS_TOLD = 8
 WAIT_MS = 1_000
 PAUSED_WAIT_MS = 5_000
 """For readers without a connection of their own, on which changed orders would be pushed."""
@@ -32,6 +33,18 @@ def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrd
         tracks=_tracks(tracks_of(stream), stream, reader),
         lanes=stream.lane_owners.count(attempt) if stream.lane_owners else 0,
         unsealed=stream.unsealed,
+        marked=_marked(stream),
+    )
+
+
+def _marked(stream: Stream) -> tuple[tuple[int, str], ...]:
+    """Return the last steps that were sealed: a trainer may wait for one that is not the newest."""
+    if stream.spec.delivery != "exactlyOnce":
+        return ()
+    return tuple(
+        (one.step, one.name)
+        for one in stream.savepoints[-SAVEPOINTS_TOLD:]
+        if one.origin == "mark" and one.generation == stream.generation
     )
 
 

@@ -45,7 +45,7 @@ def request(stream: Stream, name: str, at: At) -> Stream | Ignore:
     newest = _named(stream, stream.sealed[1] or stream.restored)
     if newest is None:
         return _with(stream, _sealed(_at_start(stream, at), name, at))
-    return _with(stream, replace(newest, name=name, origin="asked"))
+    return _with(stream, replace(newest, name=name, origin="asked", has_checkpoint=False))
 
 
 def save_by_itself(stream: Stream, origin: str, at: At) -> Stream:
@@ -94,6 +94,21 @@ def drop(stream: Stream, name: str) -> Stream | Ignore:
     if len(rest) == len(stream.savepoints):
         return Ignore(IGNORE_REASONS["a"])
     return replace(stream, savepoints=rest)
+
+
+def keep_for_checkpoint(stream: Stream, name: str) -> Stream | Ignore:
+    """Return the stream with a savepoint that steps which are only marked push out no more."""
+    after = _kept_for_checkpoint(stream, name)
+    return Ignore(IGNORE_REASONS["s"]) if after is stream else after
+
+
+def _kept_for_checkpoint(stream: Stream, name: str) -> Stream:
+    found = _named(stream, name)
+    if found is None or found.has_checkpoint:
+        return stream
+    kept = replace(found, has_checkpoint=True)
+    savepoints = tuple(kept if one is found else one for one in stream.savepoints)
+    return replace(stream, savepoints=savepoints)
 
 
 def take_in(stream: Stream, event: SavepointImported, at: At) -> Stream | Ignore:
@@ -173,7 +188,8 @@ def restore(stream: Stream, name: str, at: At, *, asker: str = "") -> Stream:
             )
         after = _at_savepoint(folded, found, at)
     if stream.spec.delivery == "exactlyOnce":
-        after = keep_suspects(stream, after, at)
+        after = replace(keep_suspects(stream, after, at), repeated=_repeated_at(stream, name))
+        after = _kept_for_checkpoint(after, name)
     return replace(
         after,
         generation=stream.generation + 1,
@@ -188,6 +204,14 @@ def restore(stream: Stream, name: str, at: At, *, asker: str = "") -> Stream:
         struck_due=(),
         split_due=(),
     )
+
+
+def _repeated_at(stream: Stream, name: str) -> int:
+    """Return what had come twice in the model that a group goes back to, at most."""
+    found = _named(stream, name)
+    if found is None:
+        return 0
+    return found.repeated if found.repeated >= 0 else stream.repeated
 
 
 def _at_savepoint(folded: Stream, kept: Savepoint, at: At) -> Stream:
@@ -280,6 +304,7 @@ def _sealed(
         unit_count=len(stream.units),
         bad_count=stream.bad_count,
         bad_positions=stream.bad_positions,
+        repeated=stream.repeated,
     )
 
 
@@ -304,10 +329,14 @@ def _with(stream: Stream, savepoint: Savepoint) -> Stream:
 def _pruned(stream: Stream) -> Stream:
     """Return the stream with the newest of those that nobody named, and all that were named.
 
+    Those with a checkpoint are counted by themselves, however many steps are marked beside them.
     The one that the group began at stays: it may have to go back to it.
     """
     by_itself = [one for one in stream.savepoints if one.origin in ("mark", "timer", "suspend")]
-    gone = {one.name for one in by_itself[: -stream.spec.savepoints_keep]} - {stream.restored}
+    gone = set()
+    for has_checkpoint in (False, True):
+        alike = [one.name for one in by_itself if one.has_checkpoint == has_checkpoint]
+        gone |= {*alike[: -stream.spec.savepoints_keep]} - {stream.restored}
     if not gone:
         return stream
     return replace(

@@ -22,6 +22,7 @@ TaskRetryRequested | ! | = | Serving | ! | !
 PauseRequested | = | = | · e | · e | · c
 ResumeRequested | = | = | · e | · e | · c
 SavepointRequested | ! | = | = | = | =
+CheckpointKept | · s | = | = | = | · c
 SavepointDropped | = | = | = | = | =
 RestoreRequested | = | = | Serving | ! | !
 SavepointImported | = | = | = | ! | !
@@ -67,7 +68,7 @@ SAVEPOINT = parse_table("""
 Event | Marking | Sealed | Failed
 MarksReceived | Marking or Sealed | · o | · o
 ReaderEnded | Failed or Sealed | · o | · o
-MarkingTimedOut | Failed | ! | !
+MarkingTimedOut | Failed or Sealed | ! | !
 RestoreRequested | Failed | = | · o
 SavepointDropped | Failed | = | =
 """)

@@ -12,6 +12,7 @@ class Pledges:
     Attributes:
         sealed: Newest step that was sealed, and its savepoint; -1 none.
         unsealed: Newest step that was not, and why; -1 none.
+        marked: The last steps that were sealed, and their savepoints.
         answers: Error ("" done) by ask.
     """
 
@@ -20,11 +21,12 @@ class Pledges:
         self._asks: dict[int, FeedAsk] = {}
         self.sealed: tuple[int, str] = (-1, "")
         self.unsealed: tuple[int, str] = (-1, "")
+        self.marked: dict[int, str] = {}
         self.answers: dict[int, str] = {}
 
     def mark(self, step: int, positions: tuple[Held, ...]) -> None:
-        """Keep where the trainer was at a step."""
-        if step <= max(self.sealed[0], self.unsealed[0]) or step in self._marks:
+        """Keep where the trainer was at a step, unless it is known what became of it."""
+        if step <= self._heard_to or step in self._marks:
             return
         self._marks[step] = Mark(step, positions)
         if len(self._marks) > MARKS_MAX:
@@ -41,13 +43,27 @@ class Pledges:
     def obey(self, orders: FeedOrders) -> None:
         """Take in what the daemon says of them; it forgets what is not repeated."""
         self.sealed, self.unsealed = orders.sealed, orders.unsealed
-        heard_to = max(self.sealed[0], self.unsealed[0])
-        self._marks = {step: one for step, one in self._marks.items() if step > heard_to}
+        self.marked = dict((*orders.marked, orders.sealed))
+        self._marks = {step: one for step, one in self._marks.items() if step > self._heard_to}
         for number, error in orders.answers:
             if self._asks.pop(number, None) is not None:
                 self.answers[number] = error
         while len(self.answers) > ASKS_MAX:
             del self.answers[next(iter(self.answers))]
+
+    @property
+    def _heard_to(self) -> int:
+        return max(self.sealed[0], self.unsealed[0])
+
+    def word_on(self, step: int) -> tuple[str, str] | None:
+        """Return a step's savepoint ("" there is none) and else why; None: it may still get one."""
+        if step > self._heard_to:
+            return None
+        if step in self.marked:
+            return self.marked[step], ""
+        if step == self.unsealed[0]:
+            return "", self.unsealed[1]
+        return "", f"step {self._heard_to} was marked later, and its time is over"
 
     @property
     def marks(self) -> tuple[Mark, ...]:
