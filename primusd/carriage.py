@@ -5,7 +5,6 @@ folder that the job before left. Nothing is listed before it is there.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import anyio.to_thread
 import structlog
@@ -16,6 +15,7 @@ from primusd.datafeed.ledger.carrying import carried_units, order_fault, order_o
 from primusd.datafeed.ledger.events import CarryingFailed, PositionsCarried, PositionsKept
 from primusd.datafeed.ledger.model import CarriedUnit, Savepoint, Stream
 from primusd.datafeed.ledger.portable import Portable, PortableError, as_carried, as_portable
+from primusd.datafeed.storage.base import StorageError
 from primusd.engine import Engine
 from primusd.errors import NotFoundError, PrimusdError
 from primusd.job.commands import CarryPositions, KeepPositions
@@ -72,9 +72,10 @@ async def carry_positions(engine: Engine, command: CarryPositions, sleep: Sleep)
                 engine.tell(machine, failed, by="source")
             await sleep(WAIT_MS)
             continue
-        except (PrimusdError, OSError) as error:
+        except PrimusdError as error:
             log.warning("positions.not_carried", stream=machine, text=str(error))
-            failed = CarryingFailed(str(error), is_permanent=isinstance(error, PrimusdError))
+            is_brief = isinstance(error, StorageError) and error.kind == "transient"
+            failed = CarryingFailed(str(error), is_permanent=not is_brief)
             engine.tell(machine, failed, by="source")
         await sleep(DELAYS_MS[min(tries, len(DELAYS_MS) - 1)])
         tries += 1
@@ -84,8 +85,7 @@ async def _find(world: World, stream: Stream) -> Found:
     """Return what a stream starts at.
 
     Raises:
-        PrimusdError: It is not there, or cannot be used.
-        OSError: It cannot be read.
+        PrimusdError: It is not there, or cannot be read or used.
     """
     restore = stream.spec.restore
     if restore is not None and restore.job:
@@ -98,7 +98,7 @@ async def _find(world: World, stream: Stream) -> Found:
     if restore is None and (holder := _holder(world, stream)):
         raise _WaitingError(f"{holder} has not left its positions in {path} yet")
     spoken = stream.name.partition("@")[0]
-    found = await anyio.to_thread.run_sync(read_positions, Path(path), spoken)
+    found = await anyio.to_thread.run_sync(read_positions, path, spoken)
     if found is None:
         if restore is not None:
             raise NotFoundError(f"there are no positions of stream {spoken} in {path}")
@@ -106,7 +106,7 @@ async def _find(world: World, stream: Stream) -> Found:
     portable, where = found
     units = as_carried(portable.units)
     _check_order(units, portable.order, stream)
-    return Found(units, portable.whole_epochs, str(where))
+    return Found(units, portable.whole_epochs, where)
 
 
 def _check_order(units: tuple[CarriedUnit, ...], order: str, stream: Stream) -> None:
@@ -209,10 +209,10 @@ async def keep_positions(engine: Engine, command: KeepPositions, sleep: Sleep) -
             return
         try:
             await anyio.to_thread.run_sync(
-                write_positions, Path(stream.spec.staging), exported(stream, engine.world)
+                write_positions, stream.spec.staging, exported(stream, engine.world)
             )
-        except OSError as error:
-            text = f"positions are not kept in {stream.spec.staging}: {error.strerror or error}"
+        except StorageError as error:
+            text = f"positions are not kept in {stream.spec.staging}: {error.message}"
             log.warning("positions.not_kept", stream=machine, text=text)
         else:
             text = ""

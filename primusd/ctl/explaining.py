@@ -28,10 +28,11 @@ def explain(call: Call, name: str) -> None:
     for explanation in items:
         for line in explanation_lines(printer, explanation):
             printer.line(line)
-    if not items and not call.is_quiet:
-        printer.line(f"{name} waits for nothing, and began no attempt anew")
     job = call.client.get(job_path(namespace, job_name))
-    for line in trouble_lines(mapping(job, "status")):
+    troubles = trouble_lines(mapping(job, "status"))
+    if not items and not troubles and not call.is_quiet:
+        printer.line(f"{name} waits for nothing, and began no attempt anew")
+    for line in troubles:
         printer.line(line)
 
 

@@ -100,14 +100,12 @@ def _import(call: Call, where: str, name: str, file: str) -> None:
             "savepoint import needs --file: what export wrote, or a folder of the original's",
             exit_code=USAGE,
         )
-    source = Path("/dev/stdin" if file == "-" else file)
+    source = str(Path("/dev/stdin" if file == "-" else file).absolute())
     stream = where.rsplit("/", 2)[1]
     try:
         found = read_positions(source, stream)
     except PrimusdError as error:
         raise CtlError(f"{file}: {error.message}", hint=error.hint, exit_code=USAGE) from error
-    except OSError as error:
-        raise CtlError(f"{file}: {error.strerror or error}", exit_code=USAGE) from error
     if found is None:
         raise CtlError(f"there are no positions of stream {stream} in {file}", exit_code=USAGE)
     body = {"name": name, "positions": msgspec.to_builtins(found[0])}

@@ -23,6 +23,7 @@ WAITING: Mapping[str, str] = {
     "RetryDelayed": "An attempt failed; the next one begins after a delay.",
     "StartBackoff": "A start did not come about; the next one begins after a delay.",
     "Paused": "Its data is paused.",
+    "WaitingForData": "A stream waits for its storage, or for files that are not there yet.",
 }
 """While it could run and does not, wholly or in part."""
 

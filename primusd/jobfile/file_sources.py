@@ -87,7 +87,7 @@ def _path(section: Section, base_dir: str) -> str:
     if not written:
         return ""
     if is_url(written):
-        return _url(section, written)
+        return checked_url(section, "files", written)
     path = re.sub(r"^file:/+", "/", written)
     if path.startswith("~"):
         section.wrong("files", "a path without ~, written in full")
@@ -106,13 +106,14 @@ def _path(section: Section, base_dir: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/") + slash
 
 
-def _url(section: Section, written: str) -> str:
+def checked_url(section: Section, key: str, written: str) -> str:
+    """Return a URL as it is; what it lacks, or should not have, is found."""
     scheme = _scheme(written)
     is_of_default = scheme in ("hdfs", "viewfs") and written.startswith(f"{scheme}:///")
     if not is_of_default and not _AUTHORITY.match(written):
-        section.wrong("files", f"a URL with its host or bucket, as {scheme}://name/path")
+        section.wrong(key, f"a URL with its host or bucket, as {scheme}://name/path")
     elif _PASSWORD.match(written):
-        section.wrong("files", "a URL without a password", "the storage's environment has it")
+        section.wrong(key, "a URL without a password", "the storage's environment has it")
     return written
 
 

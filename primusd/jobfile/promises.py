@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from primusd.job.groups import UNITS, group_streams, group_unit, larger_unit
 from primusd.job.spec import JobSpec, Restore, StreamSpec
+from primusd.jobfile.file_sources import checked_url, is_url
 from primusd.jobfile.section import Findings, Section, is_mapping
 from primusd.units import format_duration
 
@@ -27,7 +28,6 @@ KEEP_MAX = 100
 EVERY_MS_MIN = 10_000
 MILLION = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/", re.ASCII)
 
 
 def is_savepoint_name(text: str) -> bool:
@@ -171,16 +171,15 @@ def _staging(section: Section, base_dir: str) -> tuple[str, str]:
 
 
 def _folder(section: Section, key: str, base_dir: str) -> str:
-    """Return an absolute path."""
+    """Return an absolute path, or a URL as it is."""
     written = section.text(key)
     if not written:
         if not section.has(key):
             section.findings.add(section.path, hint=f"{key} is missing")
         return ""
+    if is_url(written):
+        return checked_url(section, key, written)
     path = re.sub(r"^file:/+", "/", written)
-    if _URL.match(path):
-        section.wrong(key, "a local folder or file", "positions are kept by the daemon's host")
-        return ""
     if path.startswith("~"):
         section.wrong(key, "a path without ~, written in full")
         return ""
@@ -245,12 +244,14 @@ def with_groups(spec: JobSpec) -> JobSpec:
 
 
 def check_groups(findings: Findings, spec: JobSpec) -> None:
-    """Note by whom an exactlyOnce stream cannot be read."""
+    """Note by whom a stream whose readers are a group cannot be read."""
     for role in spec.roles.values():
         streams = group_streams(spec, role)
         if not streams:
             continue
-        if role.feed != "sdk":
+        stream = spec.data[streams[0]]
+        is_exact = stream.delivery == "exactlyOnce"
+        if is_exact and role.feed != "sdk":
             findings.add(
                 ("roles", role.name, "feed"),
                 found=role.feed,
@@ -260,9 +261,14 @@ def check_groups(findings: Findings, spec: JobSpec) -> None:
             )
         wanted = group_unit(spec, role)
         if larger_unit(role.restart.unit, wanted) != role.restart.unit:
+            why = (
+                f"stream {streams[0]} is exactlyOnce: what one trainer took is in all models"
+                if is_exact
+                else f"stream {streams[0]} has tail: {stream.tail}: its trainers step together"
+            )
             findings.add(
                 ("roles", role.name, "restart", "unit"),
                 found=role.restart.unit,
                 allowed=UNITS[UNITS.index(wanted) :],
-                hint=f"stream {streams[0]} is exactlyOnce: what one trainer took is in all models",
+                hint=why,
             )

@@ -22,6 +22,7 @@ SELDOM_PERCENT = 10
 SLOW_PERCENT = 30
 """Of the median: below it a reader is slow."""
 SKEW_TIMES = 4
+TOLD_MAX = 3
 """So many times what the others have in the middle is uneven."""
 SKEW_PERCENT = 20
 """Of all: what is less matters to nobody."""
@@ -103,7 +104,20 @@ def starved_words(stream: Stream, live: Live) -> str:
     readers = "1 reader gives" if found.reports == 1 else f"{found.reports} readers give"
     words = f"{readers} {found.rows_per_s:,} rows/s ({bytes_words(found.bytes_per_s)}/s)"
     slow = [one.message for one in slow_readers(stream, live)]
-    return "; ".join([f"{words}, {bytes_words(found.buffered_bytes)} are read ahead", *slow])
+    words = f"{words}, {bytes_words(found.buffered_bytes)} are read ahead"
+    return "; ".join([words, *_troubles(stream, live), *slow])
+
+
+def _troubles(stream: Stream, live: Live) -> tuple[str, ...]:
+    """Return what readers try again and again, each fault once."""
+    found = {
+        report.trouble: attempt.replica
+        for attempt, _ in _waits(stream, live)
+        for report in live.feeds.get(attempt, ())
+        if report.stream == stream.name and report.trouble
+    }
+    told = islice(found.items(), TOLD_MAX)
+    return tuple(f"{replica} tries again: {text}" for text, replica in told)
 
 
 def slow_readers(stream: Stream, live: Live) -> tuple[FeedNote, ...]:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from primusd.admission.waits import Wait, why_waits
 from primusd.core import World
+from primusd.datafeed.ledger.grants import does_wait
 from primusd.job import gates
 from primusd.job.counts import Count, due_of, rules_of
 from primusd.job.ids import replica_name
@@ -74,6 +75,7 @@ def why(job: Job, world: World, queue: Queue, *, at_ms: int) -> Waiting | None:
             return (
                 _delayed(job, at_ms=at_ms)
                 or _paused(job, world)
+                or _without_data(job, world, at_ms=at_ms)
                 or _short_of_slots(job, queue, at_ms=at_ms)
                 or _held_up(job)
             )
@@ -162,6 +164,29 @@ def _paused(job: Job, world: World) -> Waiting | None:
     if not paused:
         return None
     return Waiting("Paused", f"data is paused: {', '.join(paused)}", {"streams": len(paused)})
+
+
+def _without_data(job: Job, world: World, *, at_ms: int) -> Waiting | None:
+    """Return which stream has nothing to give because its sources cannot be looked at."""
+    machines = ((name, world.streams.get(f"{job.uid}/{name}")) for name in job.streams)
+    empty = [
+        (name, one)
+        for name, one in machines
+        if one is not None
+        and one.waiting_for
+        and one.phase in ("Opening", "Serving")
+        and not one.lease_count
+        and not does_wait(one)
+    ]
+    if not empty:
+        return None
+    name, stream = empty[0]
+    left_ms = max(0, stream.next_listing_ms - at_ms)
+    message = f"stream {name}: {stream.waiting_for[0]}"
+    if stream.next_listing_ms:
+        message += f"; next try in {said_duration(left_ms)}"
+    numbers = {"inMs": left_ms, "tries": stream.listing_failures, "streams": len(empty)}
+    return Waiting("WaitingForData", message, numbers)
 
 
 def _on_the_way(job: Job) -> Waiting | None:

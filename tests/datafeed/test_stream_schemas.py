@@ -301,6 +301,32 @@ def test_row_groups_that_cannot_match_are_not_read(
         assert read == groups
 
 
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_conditions_compare_in_the_type_that_the_job_file_gives(
+    tmp_path: Path, *, has_statistics: bool
+) -> None:
+    """As text 9 comes after 10, for rows and for the statistics of their row group."""
+    texts = [str(n) for n in range(8, 13)]
+    path = written(tmp_path / "a.parquet", {"n": texts}, write_statistics=has_statistics)
+
+    found = rows_of(opener_of(types={"n": "int64"}, filter=(parse_condition("n > 9"),)), path)
+
+    assert found == [{"n": 10}, {"n": 11}, {"n": 12}]
+    with pytest.raises(ReadError, match=r"column n is string and cannot be date32"):
+        rows_of(opener_of(types={"n": "date32"}, filter=(parse_condition("n > 9"),)), path)
+
+
+def test_conditions_compare_in_the_type_of_the_first_file_where_others_may_differ(
+    tmp_path: Path,
+) -> None:
+    first = written(tmp_path / "a.parquet", {"n": [8, 9, 10]})
+    second = written(tmp_path / "b.parquet", {"n": ["8", "10", "many", "9"]})
+    opener = opener_of(on_schema="null", filter=(parse_condition("n > 9"),))
+
+    assert rows_of(opener, first) == [{"n": 10}]
+    assert rows_of(opener, second) == [{"n": 10}]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

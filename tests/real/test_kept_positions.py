@@ -23,7 +23,7 @@ def lines_of(*files: int) -> list[str]:
     return [LINE.format(file=file, line=line) for file in files for line in range(8)]
 
 
-def original_job(folder: Path, name: str) -> str:
+def original_job(folder: Path, name: str, staging: str) -> str:
     source = {"spec": {"pathPattern": f"{folder}/data", "namePattern": "*", "textInput": {}}}
     return json.dumps(
         {
@@ -33,7 +33,7 @@ def original_job(folder: Path, name: str) -> str:
                 "fileConfig": {"inputs": [source], "stopPolicy": {"taskSuccessPercent": 100}},
                 "workPreserve": {
                     "dumpIntervalSec": 1,
-                    "hdfsConfig": {"stagingDir": f"{folder}/keep"},
+                    "hdfsConfig": {"stagingDir": staging},
                 },
                 "gracefulShutdown": True,
             },
@@ -49,8 +49,8 @@ def printed(head: Any, name: str) -> list[str]:
     ]
 
 
-def run(head: Any, name: str) -> list[str]:
-    head.submit(original_job(head.folder, name))
+def run(head: Any, name: str, staging: str = "") -> list[str]:
+    head.submit(original_job(head.folder, name, staging or f"{head.folder}/keep"))
     ended = head.ended(name)
     assert ended["phase"] == "Succeeded", (ended, head.told())
     return printed(head, name)
@@ -58,19 +58,15 @@ def run(head: Any, name: str) -> list[str]:
 
 def test_positions_stay_in_the_originals_staging_folder(head: Any) -> None:
     """A8, A9, A10: all lines, then none, then those of two files by an injected savepoint."""
-    data = head.folder / "data"
-    data.mkdir()
-    for file in range(4):
-        text = "".join(f"{line}\n" for line in lines_of(file))
-        (data / f"data-{file}.txt").write_text(text)
-    size = (data / "data-0.txt").stat().st_size
+    size = write_data(head.folder)
     head.start()
 
     first = run(head, "first")
     kept = head.folder / "keep" / "default" / "positions.json"
     head.until("positions are kept", kept.exists)
     second = run(head, "second")
-    inject(head.folder, size)
+    for file, content in injected(head.folder, size).items():
+        (kept.parent / file).write_bytes(content)
     third = run(head, "third")
     proof = head.document("data", "third", "verify")
 
@@ -80,17 +76,26 @@ def test_positions_stay_in_the_originals_staging_folder(head: Any) -> None:
     assert (proof["ok"], proof["carried"], proof["done"]) == (True, 2 * size, 4 * size)
 
 
-def inject(folder: Path, size: int) -> None:
-    """Copy a savepoint of form V2 over the state: its last record is torn, two tasks are done."""
-    target = folder / "keep" / "default"
+def write_data(folder: Path) -> int:
+    """Write four files of eight lines; return the size of each."""
+    (folder / "data").mkdir()
+    texts = ["".join(f"{line}\n" for line in lines_of(file)) for file in range(4)]
+    for file, text in enumerate(texts):
+        (folder / f"data/data-{file}.txt").write_text(text)
+    return len(texts[0])
+
+
+def injected(folder: Path, size: int) -> dict[str, bytes]:
+    """Return the files of a savepoint of form V2: its last record is torn, two tasks are done."""
     tasks = [sized(task(n, f"{folder}/data/data-{n}.txt", 0, size)) for n in range(4)]
     whole = record(0, success=1, running=(2,), count=2)
     torn = record(len(whole), success=3, count=4)[:-8]
-    (target / "tasks.0").write_bytes(b"".join(tasks))
-    (target / "tasks.index").write_bytes((3).to_bytes(8, "big") + (0).to_bytes(4, "big"))
-    (target / "running_task_statuses").write_bytes(whole + torn)
-    done = b"".join(sized(status(n, 1)) for n in range(4))
-    (target / "success_task_statuses").write_bytes(done)
+    return {
+        "tasks.0": b"".join(tasks),
+        "tasks.index": (3).to_bytes(8, "big") + (0).to_bytes(4, "big"),
+        "running_task_statuses": whole + torn,
+        "success_task_statuses": b"".join(sized(status(n, 1)) for n in range(4)),
+    }
 
 
 JOB = """

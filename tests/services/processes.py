@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-WAIT_S = 90
+WAIT_S = 180
+"""A JVM on a host with ten times as much to do as it has cores for."""
 STOP_S = 10
 # It dies with the thread that started it, however that one ends.
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")

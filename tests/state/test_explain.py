@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from primusd.admission.events import MachineWedged, QueueSet
-from primusd.datafeed.ledger.events import PauseRequested
+from primusd.datafeed.ledger.events import ListingFailed, PauseRequested
 from primusd.job import events as ev
 from primusd.job.ids import Span
 from primusd.job.model import StopState
@@ -279,6 +279,18 @@ def test_Paused_names_the_streams() -> None:
     found = answer(cluster, WHY_WAITING, "Paused")
 
     assert (found.answer, found.numbers) == ("data is paused: clicks", {"streams": 1})
+
+
+def test_WaitingForData_names_the_stream_its_fault_and_the_next_try() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role(data=(Reading("clicks"),)), streams=(CLICKS,)))
+    machine = f"{UID}/clicks"
+    cluster.say(ListingFailed("hdfs://nn: no route", is_permanent=False), machine=machine)
+
+    found = answer(cluster, WHY_WAITING, "WaitingForData")
+
+    assert found.answer.startswith("stream clicks: hdfs://nn: no route; next try in ")
+    assert (found.numbers["tries"], found.numbers["inMs"] > 0) == (1, True)
 
 
 # Why it is not over.

@@ -1,6 +1,6 @@
 """Conditions on rows, evaluated column-wise; and what statistics of many rows rule out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +21,19 @@ _COMPARE = {
 }
 
 
-class Filter:
-    """Conditions that all have to hold."""
+Typed = Callable[[str, AnyArray], AnyArray]
 
-    def __init__(self, conditions: tuple[Condition, ...]) -> None:
+
+class Filter:
+    """Conditions that all have to hold.
+
+    Values are compared as the stream has them: a column whose type the job file gives, or that
+    another file had with another type before, is cast first.
+    """
+
+    def __init__(self, conditions: tuple[Condition, ...], typed: Typed) -> None:
         self._conditions = conditions
+        self._typed = typed
 
     def apply(self, block: RowBlock) -> RowBlock:
         """Return the rows that meet all conditions; the block still carries all its positions.
@@ -38,7 +46,8 @@ class Filter:
             return block
         mask = np.ones(batch.num_rows, bool)
         for condition in self._conditions:
-            mask &= np.asarray(_holds(_column(batch, condition.column), condition))
+            column = self._typed(condition.column, _column(batch, condition.column))
+            mask &= np.asarray(_holds(column, condition))
         if mask.all():
             return block
         kept = np.flatnonzero(mask)

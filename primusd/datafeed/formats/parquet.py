@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from primusd.datafeed.formats.base import OpenFile, ReadError, RowBlock, head_of, read_error
+from primusd.datafeed.formats.decoders import type_of
 from primusd.datafeed.formats.filtering import columns_of, matches_range
 from primusd.datafeed.formats.nested import type_at
 from primusd.datafeed.formats.settings import Settings
@@ -190,6 +191,8 @@ class ParquetUnit:
         return all(self._may_meet(group, condition) for condition in self._settings.filter)
 
     def _may_meet(self, group: int, condition: Condition) -> bool:
+        if not self._is_compared_as_written(condition.column):
+            return True
         metadata = self._groups[group]
         place = next(
             (
@@ -221,6 +224,13 @@ class ParquetUnit:
         except (pa.ArrowException, TypeError, ValueError):
             # Statistics of a type that cannot be compared rule nothing out.
             return True
+
+    def _is_compared_as_written(self, column: str) -> bool:
+        """Return whether the stream has a column in this file's type: else order may differ."""
+        said = self._settings.types.get(column)
+        if said is None:
+            return self._settings.on_schema != "null"
+        return type_at(self._schema, column) == type_of(said)
 
     def _passed_over(self, lo: int, hi: int) -> RowBlock:
         import numpy as np  # noqa: PLC0415 with pyarrow, after the fork

@@ -43,6 +43,19 @@ class SchemaKeeper:
         arrays = [self._column(batch, field, location) for field in schema]
         return replace(block, batch=pa.RecordBatch.from_arrays(arrays, schema=schema))
 
+    def typed(self, location: str, name: str, column: AnyArray) -> AnyArray:
+        """Return a column with the type that it has in the stream, where that is known.
+
+        Raises:
+            ReadError: It cannot have it.
+        """
+        kind = self._types.get(name)
+        if kind is None and self._policy == "null" and self._schema is not None:
+            kind = type_at(self._schema, name)
+        if kind is None or _is_same(column.type, kind):
+            return column
+        return self._cast(column, pa.field(name, kind), location)
+
     def _first(self, found: pa.Schema, location: str) -> pa.Schema:
         """Return the stream's schema, now that its first file is known."""
         names = self._columns or tuple(found.names)
@@ -82,6 +95,9 @@ class SchemaKeeper:
             return pa.nulls(batch.num_rows, field.type)
         if column.type == field.type:
             return column
+        return self._cast(column, field, location)
+
+    def _cast(self, column: AnyArray, field: AnyField, location: str) -> AnyArray:
         try:
             return column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -1,6 +1,7 @@
 """A unit whose rows have the columns of its stream and meet its conditions."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from primusd.datafeed.formats.base import Direct, Measured, PipeBlock, ReadError, RowBlock, RowFile
 from primusd.datafeed.formats.encoding import FRAMINGS, PIPE_ROWS_BYTES, pieces_of
@@ -19,7 +20,9 @@ class Shaped:
         self._inner = inner
         self._unit = unit
         self._keeper = keeper
-        self._filter = Filter(settings.filter) if settings.filter else None
+        self._filter = None
+        if settings.filter:
+            self._filter = Filter(settings.filter, partial(keeper.typed, unit.location))
         self._is_reshaped = settings.is_reshaped
         self._block_bytes_max = settings.block_bytes
         self._direct = inner if isinstance(inner, Direct) else None

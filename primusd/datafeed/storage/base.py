@@ -1,6 +1,7 @@
 """What a storage must do: open a pinned file and read any bytes of it, from several threads."""
 
 import errno
+import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -157,3 +158,17 @@ class Storage(Protocol):
             StorageError: It cannot be opened.
         """
         ...
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a small file, whole or not at all, over one that is there, with its folders.
+
+        Raises:
+            StorageError: It was not written.
+        """
+        ...
+
+
+def part_of(location: str) -> str:
+    """Return the hidden name beside a file under which it is written first."""
+    folder, _, name = location.rpartition("/")
+    return f"{folder}/.{name}.{secrets.token_hex(4)}"

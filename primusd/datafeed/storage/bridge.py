@@ -72,6 +72,12 @@ class Bridge:
         """Return a file, as `Storage.open`; it is read by its name, range by range."""
         return _Reader(self, location)
 
+    def write(self, location: str, data: bytes) -> None:
+        """Write a small file, as `Storage.write`, as far as its driver can."""
+        path = self._path(location)
+        self._told(location, self._fs.makedirs, path.rpartition("/")[0], exist_ok=True)
+        self._told(location, self._fs.pipe_file, path, data)
+
     def read(self, location: str, offset: int, count: int) -> bytes:
         """Return bytes of a file."""
         path = self._path(location)

@@ -4,10 +4,12 @@ Name services, their addresses, encryption and Kerberos come from `core-site.xml
 `hdfs-site.xml` in `$HADOOP_CONF_DIR`; the user is `$HADOOP_USER_NAME`, else the process's.
 """
 
+import contextlib
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, Protocol, TypeVar
 
-from primusd.datafeed.storage.base import Entry, Handle, StorageError
+from primusd.datafeed.storage.base import Entry, Handle, StorageError, part_of
 
 # By itself the client tries for three minutes; whoever asked does so again, and longer.
 CONFIG = {
@@ -72,6 +74,21 @@ class Hdfs:
     def open(self, location: str) -> Handle:
         """Return a file, opened, as `Storage.open`."""
         return _Reader(location, _told(location, self._client.read, _path(location)))
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a small file, as `Storage.write`."""
+        path = _path(location)
+        part = part_of(path)
+        _told(location, self._client.mkdirs, posixpath.dirname(path), create_parent=True)
+        try:
+            writer = _told(location, self._client.create, part)
+            _told(location, writer.write, data)
+            _told(location, writer.close)
+            _told(location, self._client.rename, part, path, overwrite=True)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                _told(location, self._client.delete, part)
+            raise
 
     def _entry(self, status: _Status) -> Entry:
         return Entry(

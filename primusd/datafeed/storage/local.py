@@ -1,5 +1,6 @@
 """Files of this host, or of what is mounted on it."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -17,6 +18,7 @@ from primusd.datafeed.storage.base import (
     Handle,
     ReadError,
     StorageError,
+    part_of,
 )
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
@@ -142,6 +144,21 @@ class LocalStorage:
         try:
             return _Reader(location, os.open(location, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
+            raise _failed(location, error) from error
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a small file, as `Storage.write`."""
+        part = Path(part_of(location))
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(location)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
             raise _failed(location, error) from error
 
 

@@ -4,15 +4,17 @@
 token that of `$HADOOP_TOKEN`; Kerberos needs the native client.
 """
 
+import contextlib
 import http.client
 import json
 import os
+import posixpath
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 
-from primusd.datafeed.storage.base import Entry, Handle, StorageError
+from primusd.datafeed.storage.base import Entry, Handle, StorageError, part_of
 
 ANSWER_S = 30.0
 _TRANSIENT = ("SafeMode", "Retriable", "Standby", "RemoteException")
@@ -61,12 +63,33 @@ class WebHdfs:
         """Return a file, as `Storage.open`; the service keeps none open."""
         return _Reader(self._ask, location)
 
-    def _ask(self, location: str, **parameters: str) -> bytes:
+    def write(self, location: str, data: bytes) -> None:
+        """Write a small file, as `Storage.write`."""
+        part = part_of(location)
+        self._ask(posixpath.dirname(location), "PUT", op="MKDIRS")
+        try:
+            asked = {"op": "CREATE", "overwrite": "true", "noredirect": "true"}
+            place = json.loads(self._ask(part, "PUT", **asked))["Location"]
+            sent = urllib.request.Request(place, data=data, method="PUT")  # noqa: S310 as it says
+            self._send(location, sent)
+            path = location.removeprefix(self._prefix)
+            moved = {"op": "RENAME", "destination": path, "renameoptions": "OVERWRITE"}
+            self._ask(part, "PUT", **moved)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self._ask(part, "DELETE", op="DELETE")
+            raise
+
+    def _ask(self, location: str, method: str = "GET", **parameters: str) -> bytes:
         path = location.removeprefix(self._prefix)
         words = urllib.parse.urlencode({**parameters, **self._who})
         url = f"{self._base}{urllib.parse.quote(path)}?{words}"
+        asked = urllib.request.Request(url, method=method)  # noqa: S310 `_base` is http or https
+        return self._send(location, asked)
+
+    def _send(self, location: str, request: urllib.request.Request) -> bytes:
         try:
-            with self._opener.open(url, timeout=ANSWER_S) as answer:
+            with self._opener.open(request, timeout=ANSWER_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise _refused(location, error) from error
