@@ -71,6 +71,7 @@ REFILL_ENTRIES_MAX = 2_000
 """How many archived entries are read at a start, for watches that go on."""
 LOOK_S = 0.05
 LEAD_AGAIN_S = 0.1
+NEWER_AGAIN_S = 10.0
 HEADS_AGAIN_S = 1.0
 STANDS_BY = "stands by in"
 OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
@@ -186,6 +187,12 @@ class Daemon:
                     if not store.is_shared:
                         raise
                     log.warning("leadership.ended", text=next(leaves(group)).message)
+                except* NewerSchemaError as group:
+                    # Others may lead: this one waits until it was started anew as a newer version.
+                    if not store.is_shared:
+                        raise
+                    log.error("leadership.refused", text=next(leaves(group)).message)  # noqa: TRY400
+                    await anyio.sleep(NEWER_AGAIN_S)
                 await anyio.sleep(LEAD_AGAIN_S)
 
     async def _lead(self, store: Store) -> None:
@@ -232,6 +239,7 @@ class Daemon:
                 access=lambda: self._access,
                 members=store.heads,
                 is_leader=lambda: self._leads or not store.is_shared,
+                resign=store.election.resign,
             ),
         )
 

@@ -58,6 +58,8 @@ EVENTS: frozenset[str] = frozenset(
         "lane.moved",
         "launch.failed",
         "leadership.ended",
+        "leadership.refused",
+        "leadership.resigned",
         "listener.port_taken",
         "listing.failed",
         "positions.not_carried",

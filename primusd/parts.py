@@ -1,7 +1,7 @@
 """Every part of a daemon, built from the configuration; nothing runs yet."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +68,8 @@ class Around(Struct, frozen=True):
     """The heads of the cluster."""
     is_leader: Callable[[], bool]
     """Whether the parts are at work: others are turned away before."""
+    resign: Callable[[], Awaitable[None]]
+    """Lets another head lead."""
 
 
 def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around) -> Parts:
@@ -82,10 +84,7 @@ def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around
     config = around.config
     cluster_id, secret = prepared.directory.cluster_id, prepared.directory.secret
     strays, live = Strays(), LiveValues(clock)
-
-    def heads() -> tuple[str, ...]:
-        return all_heads(prepared, around.members())
-
+    heads = partial(_heads, prepared, around.members)
     liveness = Liveness(engine, clock)
     launcher = LocalLauncher(lambda: engine.term)
     nodes = NodeRegistry(
@@ -95,8 +94,7 @@ def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around
         clock,
         cluster_id=cluster_id,
         secret=secret,
-        # The bootstrap file of a node names a lone head as well as it can be named.
-        heads=lambda: heads() if len(around.members().members) > 1 else (),
+        heads=partial(_heads_for_nodes, prepared, around.members),
     )
     executors = ExecutorRegistry(
         engine,
@@ -168,12 +166,22 @@ def _context(
         heads=heads,
         members=around.members,
         is_leader=around.is_leader,
+        resign=around.resign,
         ca=lambda: ca_of(config()),
         live=shown,
         ask=executors.ask,
         is_connected=lambda attempt: attempt in executors.connected,
         is_healthy=lambda: is_healthy(engine),
     )
+
+
+def _heads(prepared: Prepared, members: Callable[[], Heads]) -> tuple[str, ...]:
+    return all_heads(prepared, members())
+
+
+def _heads_for_nodes(prepared: Prepared, members: Callable[[], Heads]) -> tuple[str, ...]:
+    """Return what nodes are told: nothing of a lone head, which their own file names best."""
+    return _heads(prepared, members) if len(members().members) > 1 else ()
 
 
 def _shown(engine: Engine, live: LiveValues) -> Live:

@@ -3,15 +3,18 @@
 import html
 
 import msgspec
+import structlog
 from aiohttp import web
 
-from primusd.api.asking import CONTEXT, answer, context_of
+from primusd.api.asking import CONTEXT, answer, caller_of, context_of
 from primusd.api.leading import not_leader
 from primusd.api.openapi import OPENAPI
-from primusd.errors import NotFoundError, NotLeaderError
+from primusd.errors import ConflictError, NotFoundError, NotLeaderError
 from primusd.executor.protocol import VERSION as PROTOCOL_VERSION
 from primusd.views import cluster_documents as documents
 from primusd.views.original import status_json
+
+log = structlog.get_logger()
 
 API_VERSION = "v1"
 _PAGE = """<!doctype html>
@@ -53,6 +56,21 @@ async def version(request: web.Request) -> web.Response:
     return answer(
         documents.Version(version=context.version, api=API_VERSION, protocol=PROTOCOL_VERSION)
     )
+
+
+async def resign(request: web.Request) -> web.Response:
+    """Let another head lead; the answer is the last word of this one as the leader."""
+    context = context_of(request)
+    own = context.config().config.member
+    others = [one.member for one in context.members().members if one.member != own]
+    if not others:
+        raise ConflictError(
+            f"no other head stands by: {own} leads on", hint="start one with the same etcd first"
+        )
+    response = await cluster(request)
+    log.info("leadership.resigned", by=caller_of(request))
+    await context.resign()
+    return response
 
 
 async def cluster(request: web.Request) -> web.Response:

@@ -1,10 +1,11 @@
 """What the HTTP application is built around: the daemon's parts, made once at its start."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import anyio.lowlevel
 from msgspec import Struct
 
 from primusd.api.auth import Access
@@ -84,6 +85,8 @@ class Context(Struct, frozen=True):
     """Whether this daemon leads and all its parts work."""
     members: Callable[[], Heads] = Heads
     """The heads of the cluster; empty where there is one only."""
+    resign: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+    """Lets another head lead; this one stands by from then on."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
     pid: int = os.getpid()

@@ -155,6 +155,8 @@ _CLUSTER = (
     Route("HEAD", f"{API}/blobs/{{digest}}", blobs_api.head_blob, "Whether a content is here."),
     Route("PUT", f"{API}/blobs/{{digest}}", blobs_api.put_blob, "Send a content."),
     Route("GET", f"{API}/cluster", cluster.cluster, "Who leads.", cluster_documents.Cluster),
+    Route("POST", f"{API}/cluster:resign", cluster.resign, "Let another head lead.",
+          cluster_documents.Cluster),
     Route("GET", "/healthz", cluster.healthz, "Whether the loop turns."),
     Route("GET", "/readyz", cluster.readyz, "Whether this daemon leads."),
     Route("GET", "/version", cluster.version, "Which program answers.",

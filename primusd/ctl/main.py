@@ -38,6 +38,7 @@ VERBS = {
     "history": ("history", "List jobs that have ended, with their verdicts."),
     "nodes": ("nodes", "List nodes; add, drain, cordon, uncordon, exclude."),
     "queue": ("queueing", "List queues and who waits; set them up, move jobs in them."),
+    "leader": ("leading", "Show who leads, or let another head lead."),
     "strays": ("nodes", "List processes that this daemon does not know."),
     "stacks": ("acting", "Show what every thread of a trainer is doing."),
     "drill": ("drilling", "Bring a fault about, to see whether a trainer resumes."),
@@ -47,7 +48,7 @@ VERBS = {
 }
 
 
-LATER = frozenset({"exec", "recommend"} | {"top", "ui", "token", "leader", "store"})
+LATER = frozenset({"exec", "recommend"} | {"top", "ui", "token", "store"})
 
 
 class LazyVerbs(click.Group):
@@ -130,6 +131,10 @@ def _commands(module: str) -> Mapping[str, click.Command]:
             from primusd.ctl import files
 
             return files.COMMANDS
+        case "leading":
+            from primusd.ctl import leading
+
+            return leading.COMMANDS
         case _:
             return _more_commands(module)
 

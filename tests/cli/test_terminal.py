@@ -214,5 +214,5 @@ def test_words_are_completed_without_a_daemon() -> None:
         )
         return done.stdout.split()
 
-    assert completed("primusctl l", 1) == ["plain,list", "plain,logs"]
+    assert completed("primusctl l", 1) == ["plain,list", "plain,logs", "plain,leader"]
     assert completed("primusctl wait --f", 2) == ["plain,--for"]

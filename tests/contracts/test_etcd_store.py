@@ -440,8 +440,8 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path, version: str) -> No
                 await client.call("KV", "Range", request, within_s=0.5)
             await client.close()
 
-    flags += ("--trusted-ca-file", "ca.pem")
-    with running_etcd(tmp_path, *flags, version=version, scheme="https") as etcd:
+    trusted = ("--trusted-ca-file", "ca.pem")
+    with running_etcd(tmp_path, *flags, *trusted, version=version, scheme="https") as etcd:
         run(lambda: play(etcd))
 
 

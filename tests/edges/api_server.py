@@ -244,7 +244,7 @@ def serve(
 ) -> Iterator[Server]:
     """Run the application until the end of the block."""
     with start_blocking_portal("asyncio") as portal:
-        server = Server(folder, portal, config or Config(), ask, launchers or {})
+        server = Server(folder, portal, config or Config(member="head1"), ask, launchers or {})
         server.tls = tls
         stop, started = portal.call(_events)
         future = portal.start_task_soon(server.run, stop, started)

@@ -140,6 +140,9 @@ def test_c40_a_leader_killed_in_the_middle_of_a_job_restarts_nothing_and_loses_n
     refused = leader.ctl("list", allowed=(1,))
     assert "stands by" in refused.stdout + refused.stderr
     assert not heads.is_ready(leader)
+    other.until("they know each other", lambda: "stands by" in other.ctl("leader").stdout)
+    other.ctl("leader", "resign")
+    leader.until("the first one leads", lambda: heads.is_ready(leader), within_s=4)
 
 
 @pytest.mark.timeout(240)

@@ -33,6 +33,7 @@ TRY_S_MIN = 0.3
 GUARD_S = 0.1
 REVOKE_S = 0.8
 AGAIN_S = 0.5
+ASIDE_S = 2.0
 LOOK_AGAIN_S = 5.0
 """How long a watch of the leader is believed: should it be silent for another reason, we look."""
 
@@ -73,6 +74,9 @@ class EtcdElection:
             last_term: Not looked at: revisions of etcd only grow.
             wall_ms: Likewise.
         """
+        if self._resigns.is_set():
+            # Whoever waits has its turn.
+            await anyio.sleep(ASIDE_S)
         while True:
             try:
                 await self._revoke(self._ttl_s)
