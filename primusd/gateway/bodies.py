@@ -1,11 +1,9 @@
 """A batch as the body of an answer."""
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import RowBlock
-from primusd.datafeed.formats.encoding import pieces_of
+from primusd.datafeed.formats.encoding import is_of_values, json_text, pieces_of
 
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -21,16 +19,15 @@ def body_of(batch: pa.RecordBatch, form: str) -> bytes:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         return sink.getvalue().to_pybytes()
-    return b"".join(_records(batch, form))
-
-
-def _records(batch: pa.RecordBatch, form: str) -> Iterator[bytes]:
     if form == "ndjson":
-        # A column of bytes alone would come as it is, which is no JSON.
-        names = batch.schema.names
-        if len(names) == 1 and pa.types.is_binary(batch.schema.field(0).type):
-            text = batch.column(0).cast(pa.string(), safe=False)
-            batch = pa.RecordBatch.from_arrays([text], names=names)
-    framing = "lines" if form == "ndjson" else form
-    for piece in pieces_of([RowBlock(batch, 0, batch.num_rows)], framing):
-        yield piece.data
+        return json_text(_as_text(batch))
+    rows = RowBlock(batch, 0, batch.num_rows)
+    return b"".join(piece.data for piece in pieces_of([rows], form))
+
+
+def _as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return records as texts, since plain bytes are no JSON."""
+    if not is_of_values(batch.schema):
+        return batch
+    text = batch.column(0).cast(pa.string(), safe=False)
+    return pa.RecordBatch.from_arrays([text], names=batch.schema.names)

@@ -6,7 +6,6 @@ other it is a JSON object.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock
+from primusd.datafeed.formats.json_lines import json_lines, takes_names
 from primusd.datafeed.formats.nested import AnyArray
 
 FRAMINGS = ("lines", "lines0", "len32", "arrow-stream")
@@ -24,6 +24,7 @@ JSON_ROWS = 1024
 PIPE_ROWS_BYTES = 4 << 20
 """Of the blocks that rows are read in for a pipe."""
 LENGTH_BYTES = 4
+NEWLINE = ord("\n")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -55,10 +56,34 @@ def is_of_values(schema: pa.Schema) -> bool:
 
 def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as `msgspec.json` encodes them: bytes as base64, times in ISO 8601, NaN null."""
-    if any(_is_made(field.type) for field in batch.schema):
-        columns = [_made(column) if _is_made(column.type) else column for column in batch.columns]
-        batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    return plain_rows(batch)
+    return plain_rows(_ready(batch))
+
+
+def _ready(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with columns that Python has values for."""
+    if not any(_is_made(field.type) for field in batch.schema):
+        return batch
+    columns = [_made(column) if _is_made(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def json_text(batch: pa.RecordBatch) -> bytes:
+    """Return rows as lines of JSON; as `json_rows` in all else.
+
+    Raises:
+        ReadError: As `plain_rows`.
+    """
+    if not takes_names(tuple(batch.schema.names)):
+        return b"".join(_encode(row) + b"\n" for row in json_rows(batch))
+    return json_lines(_ready(batch), _values)
+
+
+def _values(name: str, column: AnyArray) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        return _decoded(name, column)
+    return values
 
 
 def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -137,18 +162,20 @@ def _framed(codes: np.ndarray, ends: np.ndarray, framing: str) -> tuple[bytes, i
 
 
 def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
-    texts = [_encode(row) for row in json_rows(block.batch)]
+    data = json_text(block.batch)
+    codes = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(codes == NEWLINE) + 1
     match framing:
         case "lines0":
-            records = [text + b"\0" for text in texts]
+            # Inside of an object there is no newline.
+            data = data.replace(b"\n", b"\0")
         case "len32":
-            records = [len(text).to_bytes(LENGTH_BYTES, "little") + text for text in texts]
+            plain = ends - np.arange(1, len(ends) + 1)
+            data, added = _framed(codes[codes != NEWLINE], plain, framing)
+            ends = plain + added * np.arange(1, len(ends) + 1)
         case _:
-            records = [text + b"\n" for text in texts]
-    ends = np.array(list(accumulate(len(one) for one in records)), np.int64)
-    return PipeBlock(
-        block.lo, block.hi, block.row_count, _locator(block, ends), data=b"".join(records)
-    )
+            pass
+    return PipeBlock(block.lo, block.hi, block.row_count, _locator(block, ends), data=data)
 
 
 def _arrow_piece(block: RowBlock) -> PipeBlock:
