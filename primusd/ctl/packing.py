@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -86,6 +85,8 @@ def pack(folder: Path, out: IO[bytes]) -> None:
 
     Owners, times, and the order on the disk would give the same content another digest.
     """
+    import tarfile  # noqa: PLC0415 - few jobs ship a folder
+
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in _walk(folder):
             entry = archive.gettarinfo(path, path.relative_to(folder).as_posix())

@@ -1,6 +1,6 @@
 """submit: a job file, with the files it ships, to the daemon; and waiting for its verdict."""
 
-import secrets
+import os
 import sys
 
 import click
@@ -36,7 +36,7 @@ def submit_job(
     if waits_for_nodes:
         query["waitForNodes"] = "true"
     # The key is made once per call: a repeat after a lost answer finds the job of the first try.
-    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    headers = {"Idempotency-Key": key or os.urandom(16).hex()}
     path = jobs_path(spec.namespace)
     return call.client.call("POST", path, query=query, body=sent.document, headers=headers)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from primusd.errors import MalformedError, TooLargeError
 from primusd.jobfile.document import FILE_BYTES_MAX, Document, Node, assemble
 from primusd.jobfile.jsontext import read_json
-from primusd.jobfile.tomltext import read_toml
 from primusd.jobfile.yamltext import read_yaml
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
@@ -83,6 +82,8 @@ def _reader(text: str, filename: str) -> Callable[[str, str, Callable[[str], str
     """Return what reads the spelling: by the name's ending, else by how the text begins."""
     name = filename.lower()
     if name.endswith(".toml"):
+        from primusd.jobfile.tomltext import read_toml  # noqa: PLC0415 - few files are TOML
+
         return read_toml
     if name.endswith(".json") or (
         not name.endswith((".yaml", ".yml")) and text.lstrip().startswith("{")
