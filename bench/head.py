@@ -47,6 +47,8 @@ def running() -> Iterator[Head]:
         folder = Path(name) / "state"
         socket = Path(name) / "run" / "primusd.sock"
         environment = {key: one for key, one in os.environ.items() if not key.startswith("PRIMUS")}
+        # Rivals are installed with their bytecode; ours is kept from its first use on.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment |= {"PRIMUS_ADDRESS": f"unix:{socket}", "PATH": f"{BIN}:{os.environ['PATH']}"}
         command = [BIN / "primusd", "--ephemeral", "--state-dir", folder]
         command += ["--run-dir", socket.parent, "--listen", ""]

@@ -1,8 +1,9 @@
 """The rivals' side of `bench/replicas.py`: runs in their own environment, prints seconds.
 
-    python replicas_rivals.py ray|submitit COUNT ROUNDS
+    python replicas_rivals.py ray|submitit COUNT ROUNDS STAND_S
 
-Ray's own start (`ray.init`) is left out, as the daemon's is.
+Ray's own start (`ray.init`) is left out, as the daemon's is; it stands for so many seconds before
+each round, in which it may start workers ahead.
 """
 
 import os
@@ -11,12 +12,15 @@ import tempfile
 import time
 
 
-def main(name: str, count: int, rounds: int) -> None:
+def main(name: str, count: int, rounds: int, stand_s: float) -> None:
     """Print the seconds of the best round."""
-    print(min({"ray": ray_rounds, "submitit": submitit_rounds}[name](count, rounds)))
+    if name == "ray":
+        print(min(ray_rounds(count, rounds, stand_s)))
+    else:
+        print(min(submitit_rounds(count, rounds)))
 
 
-def ray_rounds(count: int, rounds: int) -> list[float]:
+def ray_rounds(count: int, rounds: int, stand_s: float) -> list[float]:
     """Return the seconds until that many actors, a process each, have answered once."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray  # noqa: PLC0415  only one of the two is measured
@@ -30,6 +34,7 @@ def ray_rounds(count: int, rounds: int) -> list[float]:
 
     took = []
     for _ in range(rounds):
+        time.sleep(stand_s)
         began = time.monotonic()
         replicas = [Replica.remote() for _ in range(count)]
         ray.get([one.pid.remote() for one in replicas])
@@ -58,4 +63,4 @@ def submitit_rounds(count: int, rounds: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
