@@ -357,3 +357,7 @@ def _check_columns(section: Section, form: _Read) -> None:
     for key in ("columns", "types", "filter", "onSchema"):
         if section.has(key) and section.raw(key) not in ([], {}):
             section.wrong(key, f"formats with columns; {form.name} gives {name} as they are")
+
+
+OPTION_NAMES = tuple(_READERS)
+"""All that a format may say beside its name."""

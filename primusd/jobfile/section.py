@@ -1,7 +1,7 @@
 """Reading the fields of a mapping: what is wrong with each goes to one list."""
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from primusd.errors import Problem
@@ -76,6 +76,7 @@ class Section:
         known: Sequence[str],
         *,
         deeper: Sequence[str] = (),
+        elsewhere: Mapping[str, str] = {},
     ) -> None:
         self.findings = findings
         self.path = path
@@ -83,7 +84,7 @@ class Section:
         self.is_mapping = is_mapping(value)
         if is_mapping(value):
             self.fields = value
-            self._note_unknown(known, deeper)
+            self._note_unknown(known, deeper, elsewhere)
         else:
             findings.add(path, found=show_value(value), allowed=f"a mapping of {', '.join(known)}")
 
@@ -189,14 +190,18 @@ class Section:
             return default
         return amount
 
-    def _note_unknown(self, known: Sequence[str], deeper: Sequence[str]) -> None:
+    def _note_unknown(
+        self, known: Sequence[str], deeper: Sequence[str], elsewhere: Mapping[str, str]
+    ) -> None:
         for key in self.fields:
             if key not in known:
                 self.findings.add(
                     (*self.path, key),
                     found=show_path((key,)),
                     allowed=tuple(known),
-                    hint=nearest(key, [*known, *deeper]) or "there is no such field",
+                    hint=elsewhere.get(key)
+                    or nearest(key, [*known, *deeper])
+                    or "there is no such field",
                     of_key=True,
                 )
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from primusd.job.spec import Source, Split, StreamSpec, follows_topics
-from primusd.jobfile.decoding import DECODING_FIELDS, is_cut_by_bytes, read_decoding
+from primusd.jobfile.decoding import DECODING_FIELDS, OPTION_NAMES, is_cut_by_bytes, read_decoding
 from primusd.jobfile.document import Path
 from primusd.jobfile.file_sources import FILE_FIELDS, read_files
 from primusd.jobfile.names import check_label
@@ -11,6 +11,7 @@ from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
 from primusd.jobfile.promises import PROMISE_FIELDS, read_promises
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping
 from primusd.jobfile.topics import (
+    KAFKA_FIELDS,
     TIME_FORM,
     check_topics,
     is_until,
@@ -33,6 +34,11 @@ STREAM_FIELDS = (
 )
 SOURCE_FIELDS = (*FILE_FIELDS, "kafka", "weight")
 SOURCES_MAX = 10_000
+_OF_FORMAT = {key: f"it belongs in format: {{name: …, {key}: …}}" for key in OPTION_NAMES}
+_OF_ROLE = dict.fromkeys(("feed", "framing"), "it belongs in the role that reads the stream")
+_OF_KAFKA = dict.fromkeys(KAFKA_FIELDS, "it belongs in an entry of sources, below kafka")
+_OF_SOURCE = dict.fromkeys(SOURCE_FIELDS, "it belongs in an entry of sources")
+_OF_STREAM = dict.fromkeys(STREAM_FIELDS, "it belongs beside sources: it is of the whole stream")
 
 
 def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) -> StreamSpec:
@@ -46,7 +52,9 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
     """
     path: Path = ("data", name)
     check_label(findings, path, name, of_key=True)
-    section = Section(findings, path, value, STREAM_FIELDS, deeper=("sources.files",))
+    elsewhere = _OF_KAFKA | _OF_SOURCE | _OF_FORMAT | _OF_ROLE
+    fields = ("sources.files",)
+    section = Section(findings, path, value, STREAM_FIELDS, deeper=fields, elsewhere=elsewhere)
     sources = _sources(section, base_dir)
     decoded = read_decoding(section, sources, base_dir=base_dir)
     stream = replace(
@@ -87,7 +95,9 @@ def _sources(section: Section, base_dir: str) -> tuple[Source, ...]:
         return ()
     found = []
     for index, one in enumerate(value):
-        source = Section(section.findings, (*section.at("sources"), index), one, SOURCE_FIELDS)
+        at = (*section.at("sources"), index)
+        elsewhere = _OF_KAFKA | _OF_FORMAT | _OF_ROLE | _OF_STREAM
+        source = Section(section.findings, at, one, SOURCE_FIELDS, elsewhere=elsewhere)
         if (read := _source(source, section.raw("until"), base_dir)) is not None:
             found.append(read)
     return tuple(found)

@@ -11,7 +11,7 @@ from primusd.datafeed.ledger import events as ev
 from primusd.datafeed.ledger import machine as ledger
 from primusd.datafeed.ledger import marking
 from primusd.datafeed.ledger.model import OPEN_END, Range, Stream
-from primusd.datafeed.protocol import BadRange, Mark, UnitMap
+from primusd.datafeed.protocol import BadRange, Mark, Unit, UnitMap
 from primusd.errors import ConflictError
 from primusd.job.events import GroupLeaseLost, SavepointSealed, StreamReopened
 from tests.datafeed.ledger_driver import Driver, Reader, rows_unit, stream_spec, text_unit
@@ -666,6 +666,29 @@ def test_a_file_that_was_never_opened_counts_by_its_bytes() -> None:
 
     assert driver.now.phase == "Failed"
     assert "100 of 200" in driver.now.failure
+
+
+@pytest.mark.parametrize(
+    ("unit", "hi", "words"),
+    [
+        (text_unit(1000), 1000, "how many rows its 1000 bytes are is not known"),
+        (rows_unit(1000, "a"), OPEN_END, "nobody knows how many rows it has"),
+    ],
+)
+def test_a_budget_in_rows_says_where_it_had_to_guess(unit: Unit, hi: int, words: str) -> None:
+    """M115."""
+    driver = Driver(stream_spec(on_bad="deadLetter", bad_rows=100))
+    driver.list_all([unit])
+    reader = driver.open(0)
+    reader.beat(1)
+    (held,) = reader.obey()
+
+    reader.beat(bad=(BadRange(held, 0, hi, "vanished", "gone"),))
+
+    assert driver.now.phase == "Failed"
+    assert "more than 100 rows (badRows)" in driver.now.failure
+    assert words in driver.now.failure
+    assert "badFraction goes by" in driver.now.failure
 
 
 def test_a_dead_letter_that_is_skipped_by_hand_is_off_the_budget() -> None:

@@ -126,7 +126,8 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
     elif spec.on_bad == "fail":
         draft.failure = where
     elif spec.bad_rows != WITHOUT_BOUND and draft.bad_count > spec.bad_rows:
-        draft.failure = f"more than {spec.bad_rows} rows (badRows) could not be read; last: {where}"
+        allowed = f"more than {spec.bad_rows} rows (badRows) could not be read"
+        draft.failure = f"{allowed}; last: {where}{_uncounted(draft, unit, dead)}"
     elif text := over_fraction(draft.before, draft.bad_positions):
         draft.failure = f"{text}; last: {where}"
 
@@ -279,6 +280,20 @@ def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
 
 def _weighed(draft: StreamDraft, unit: int, one: Range) -> int:
     """Return the positions of a range; of one to an unknown end a guess by the unit's bytes."""
+def _uncounted(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
+    """Return why a dead range is more rows than it may have had, "" where it is not."""
+    if dead.hi == OPEN_END:
+        return "; nobody knows how many rows it has: badFraction goes by its bytes"
+    if not has_byte_positions(draft.units[unit].unit):
+        return ""
+    if dead.kind == "data" and dead.hi - dead.lo <= STRUCK_BYTES_MIN:
+        return ""
+    return (
+        f"; how many rows its {dead.hi - dead.lo} bytes are is not known, so each byte counts as "
+        "one: badFraction goes by bytes"
+    )
+
+
     if one.hi != OPEN_END:
         return one.hi - one.lo
     byte_count = max(1, draft.units[unit].unit.byte_count)
