@@ -31,14 +31,16 @@ class Batch(dict[str, Any]):
         epoch: The pass over the data that they belong to, from 0.
         receipt: What `feed.commit` takes.
         spans: Where the frames that it was cut from come from.
+        is_pad: It repeats the one before, while other trainers still have some (`tail: pad`).
     """
 
-    __slots__ = ("epoch", "receipt", "rows", "spans")
+    __slots__ = ("epoch", "is_pad", "receipt", "rows", "spans")
 
     rows: int
     epoch: int
     receipt: int
     spans: tuple[Span, ...]
+    is_pad: bool
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas.DataFrame, copied.
@@ -62,14 +64,16 @@ class ArrowBatch(Mapping[str, Any]):
         epoch: As of Batch.
         receipt: As of Batch.
         spans: As of Batch.
+        is_pad: As of Batch.
     """
 
-    __slots__ = ("data", "epoch", "receipt", "rows", "spans")
+    __slots__ = ("data", "epoch", "is_pad", "receipt", "rows", "spans")
 
     rows: int
     epoch: int
     receipt: int
     spans: tuple[Span, ...]
+    is_pad: bool
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -141,6 +145,11 @@ class Batcher:
         """Return a batch of all that is left, None when nothing is; at most one is short."""
         return self.next_full() or (self._cut(self._rows) if self._rows else None)
 
+    def drop(self) -> None:
+        """Forget all that is left: no trainer gets more."""
+        self._frames.clear()
+        self._first_row = self._rows = 0
+
     def _cut(self, count: int) -> "Batch | ArrowBatch":
         pieces: list[tuple[Frame, int, int]] = []
         missing = count
@@ -160,6 +169,7 @@ class Batcher:
         batch.epoch = last.epoch
         batch.receipt = last.receipt - last.rows + end
         batch.spans = tuple(frame.span for frame, _, _ in pieces)
+        batch.is_pad = False
         return batch
 
     def _arrow(self, pieces: list[tuple[Frame, int, int]]) -> ArrowBatch:

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copy
 import os
 import sys
 import threading
@@ -45,6 +46,14 @@ class FrameSource(Protocol):
 
         Raises:
             EOFError: The stream is finished.
+        """
+        ...
+
+    def tail(self) -> int:
+        """Return what follows behind the last rows of an epoch, once.
+
+        0 nothing; -1 what fills no batch is dropped; n: so many batches, the last one again where
+        no rows are left.
         """
         ...
 
@@ -96,6 +105,8 @@ class Feed:
         self._batches = 0
         self._marked: tuple[int, int] = (-1, 0)
         self._is_finished = False
+        self._last: Batch | ArrowBatch | None = None
+        self._pads = 0
         self._pid = os.getpid()
         self._in_use = threading.Lock()
         _open_feeds.add(self)
@@ -120,6 +131,7 @@ class Feed:
             batch = self._next_batch()
             self._source.hand(batch.receipt)
             self._receipt = batch.receipt
+            self._last = batch
             self._batches += 1
         finally:
             self._in_use.release()
@@ -130,6 +142,9 @@ class Feed:
             batch = self._batcher.next_full()
             if batch is not None:
                 return batch
+            if self._pads:
+                self._pads -= 1
+                return self._again()
             if self._is_finished:
                 break
             try:
@@ -139,10 +154,34 @@ class Feed:
                 frame = None
             if frame is not None:
                 self._batcher.add(frame)
-            elif (batch := self._batcher.rest()) is not None:
+            elif (batch := self._rest()) is not None:
                 return batch
+        self._last = None
         self.close()
         raise StopIteration
+
+    def _rest(self) -> "Batch | ArrowBatch | None":
+        """Return a batch of the rows that are left, None when there are none or they are dropped.
+
+        Where batches are repeated it is the first of those that were ordered.
+        """
+        tail = self._source.tail()
+        if tail < 0:
+            self._batcher.drop()
+        batch = self._batcher.rest()
+        self._pads = max(0, tail - (batch is not None))
+        return batch
+
+    def _again(self) -> "Batch | ArrowBatch":
+        if self._last is None:
+            raise FeedError(
+                "other trainers have batches and this one was given no row, so it has none to "
+                "repeat (tail: pad): there are fewer rows, or files that cannot be shared, than "
+                "trainers"
+            )
+        batch = copy.copy(self._last)
+        batch.is_pad = True
+        return batch
 
     def commit(self, receipt: int) -> None:
         """Say that all batches up to the one with this receipt were used.

@@ -84,6 +84,10 @@ class LocalSource:
         except (ReadError, ColumnError) as error:
             raise FeedError(error.message) from error
 
+    def tail(self) -> int:
+        """Return 0: there are no other trainers."""
+        return 0
+
     def commit(self, receipt: int) -> None:
         """Take note of nothing: nobody else reads these rows."""
 

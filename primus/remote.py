@@ -47,6 +47,7 @@ class RemoteSource:
         self._said_receipt = 0
         self._said_at = 0.0
         self._frames = self._said_frames = 0
+        self._tail = 0
         self._saying = threading.Lock()
         self._is_waiting = False
         self._failure: PrimusError | None = None
@@ -187,6 +188,12 @@ class RemoteSource:
         match message:
             case {"op": "idle"}:
                 return True
+            case {"op": "drop"}:
+                self._tail = -1
+                return True
+            case {"op": "pad", "count": int(count)}:
+                self._tail = count
+                return True
             case {"op": "end"}:
                 raise EOFError
             case {"op": "error"}:
@@ -219,6 +226,11 @@ class RemoteSource:
                 raise wire.WireError(f"rows of kind {header.kind}")
         span = Span(header.unit, header.lo, header.hi)
         return Frame(header.row_count, header.epoch, header.receipt, span, content)
+
+    def tail(self) -> int:
+        """Return what follows behind the last rows of an epoch, once."""
+        found, self._tail = self._tail, 0
+        return found
 
     def commit(self, receipt: int) -> None:
         """Note that all rows up to a receipt were used; it is sent soon.

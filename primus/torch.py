@@ -22,12 +22,14 @@ class TensorBatch(dict[str, Any]):
         epoch: The pass over the data that they belong to, from 0.
         receipt: What `feed.commit` takes.
         spans: Where the frames that it was cut from come from.
+        is_pad: It repeats the one before, while other trainers still have some (`tail: pad`).
     """
 
     rows: int
     epoch: int
     receipt: int
     spans: tuple[Span, ...]
+    is_pad: bool
 
 
 class Dataset(IterableDataset[TensorBatch]):
@@ -104,7 +106,7 @@ def tensors(batch: Batch | ArrowBatch) -> TensorBatch:
     for name, column in batch.items():
         out[name] = _tensor(name, column)
     out.rows, out.epoch = batch.rows, batch.epoch
-    out.receipt, out.spans = batch.receipt, batch.spans
+    out.receipt, out.spans, out.is_pad = batch.receipt, batch.spans, batch.is_pad
     return out
 
 

@@ -78,6 +78,41 @@ class UnitMap(Struct, frozen=True, array_like=True):
     """-1 unknown."""
 
 
+class Steps(Struct, frozen=True, array_like=True):
+    """How many batches a reader can give, for trainers that step together (`tail`)."""
+
+    epoch: int
+    """That they are of."""
+    ready: int
+    """Whole batches of it that were handed over or are in hand."""
+    rows: int
+    """Rows in hand that fill no batch."""
+    is_dry: bool
+    """Nothing of what it holds is left to read."""
+    is_full: bool
+    """Some is, and there is no room for it before its trainer takes more."""
+    seen: int
+    """Highest token that it knows."""
+    has_ended: bool = False
+    """Its trainer was told how the epoch ends."""
+    offer: tuple[int, int, int] = (0, 0, 0)
+    """Token and place from which it could give up a lease to who has less, and how many positions
+    that is; 0 nothing."""
+    kept: int = 0
+    """Token of a lease that it was asked to end earlier, and of which it needs all by now."""
+
+
+class StepLimit(Struct, frozen=True, array_like=True):
+    """How many batches of an epoch each trainer may have by now; the same for all of them."""
+
+    epoch: int
+    limit: int
+    is_final: bool = False
+    """There are no more in this epoch."""
+    pads: bool = False
+    """This reader gets no more rows: up to the limit its trainer repeats its last batch."""
+
+
 class FeedReport(Struct, frozen=True, array_like=True):
     """All that is so with one stream at one reader."""
 
@@ -104,6 +139,8 @@ class FeedReport(Struct, frozen=True, array_like=True):
     """The trainer took so many in all."""
     bytes_read: int = 0
     """What all rows that were read took of memory."""
+    steps: Steps | None = None
+    """Where trainers step together; None before this one opened the stream."""
 
 
 class Lease(Struct, frozen=True, array_like=True):
@@ -148,3 +185,5 @@ class FeedOrders(Struct, frozen=True, array_like=True):
     """The last steps of this generation that were sealed, oldest first, and their savepoints: of
     those up to the newest of `sealed` and `unsealed` the others were not.
     """
+    steps: StepLimit | None = None
+    """Where trainers step together."""

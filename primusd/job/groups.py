@@ -1,4 +1,6 @@
-"""Groups: the trainers that share a model and read an exactlyOnce stream, and restart together.
+"""Groups: trainers that share a model and read an exactlyOnce stream, or step together (`tail`).
+
+They restart together.
 
 What one of them took is in the model of all, so none of them goes on without the others.
 """
@@ -10,11 +12,12 @@ UNITS = ("replica", "role", "job")
 
 
 def group_streams(spec: JobSpec, role: RoleSpec) -> tuple[str, ...]:
-    """Return the exactlyOnce streams that a role reads."""
+    """Return the streams that a role reads as one of a group."""
     return tuple(
         one.stream
         for one in role.data
-        if one.stream in spec.data and spec.data[one.stream].delivery == "exactlyOnce"
+        if (stream := spec.data.get(one.stream)) is not None
+        and (stream.delivery == "exactlyOnce" or stream.tail != "uneven")
     )
 
 

@@ -147,7 +147,8 @@ def _declared(job: Job, event: ev.JobSubmitted) -> list[Proposed]:
     found = [Proposed(ADMISSION, noted)]
     for name, roles in streams_of(spec).items():
         of_stream = spec.data[name.partition("@")[0]]
-        declared = StreamDeclared(job.uid, name, of_stream, roles)
+        readers = sum(spec.roles[role].minimum for role in roles)
+        declared = StreamDeclared(job.uid, name, of_stream, roles, readers)
         found.append(Proposed(stream_key(job, name), declared))
     return found
 

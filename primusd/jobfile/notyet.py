@@ -30,12 +30,6 @@ def _one_of(*names: str) -> Callable[[object], bool]:
 
 TABLE: tuple[NotYet, ...] = (
     NotYet(
-        "data.*.tail",
-        "drop, pad",
-        "in this build trainers that share a stream do not end at the same step",
-        _one_of("drop", "pad"),
-    ),
-    NotYet(
         "launcher",
         "kubernetes, yarn",
         "this build has the local launcher only",

@@ -116,6 +116,7 @@ def check_reading(findings: Findings, path: Path, stream: StreamSpec, role: Role
         stream: That the role reads.
         role: It.
     """
+    _check_tail(findings, path, stream, role)
     is_piped = role.feed in ("stdin", "fifo")
     changes_rows = stream.shuffle is not None or stream.sample is not None
     if is_piped and stream.order == "strict":
@@ -126,6 +127,22 @@ def check_reading(findings: Findings, path: Path, stream: StreamSpec, role: Role
             found=f"feed: {role.feed} with format {stream.format or 'of the files'}",
             allowed="feed: sdk, or format: text with framing: lines",
             hint="rows that are shuffled or sampled go through a pipe as lines of text only",
+        )
+
+
+def _check_tail(findings: Findings, path: Path, stream: StreamSpec, role: RoleSpec) -> None:
+    """Note what trainers that step together cannot have."""
+    if stream.tail == "uneven":
+        return
+    if role.feed != "sdk":
+        hint = f"stream {stream.name} has tail: {stream.tail}, which counts batches"
+        findings.add(path, found=f"feed: {role.feed}", allowed="feed: sdk", hint=hint)
+    if stream.order != "any":
+        findings.add(
+            ("data", stream.name, "tail"),
+            found=f"{stream.tail} with order: {stream.order}",
+            allowed="order: any",
+            hint="files whose rows stay in their order are not shared at the end",
         )
 
 

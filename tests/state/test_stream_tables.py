@@ -116,6 +116,7 @@ def events_of(name: str) -> Event:
         "StreamEnded": ev.StreamEnded(),
         "StreamBroken": ev.StreamBroken("test"),
         "MarkingTimedOut": ev.MarkingTimedOut("early"),
+        "TailReached": ev.TailReached(0, 1),
     }
     return events[name]
 

@@ -10,6 +10,7 @@ from primusd.datafeed.delivery.desk import Desk
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.reader.holding import Holding
 from primusd.datafeed.reader.reader import Block, StreamReader
+from primusd.datafeed.reader.steps import StepCount
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from primusd.datafeed.delivery.columns import Buffer
@@ -54,6 +55,9 @@ class SocketStream:
         self._dry_since: float | None = None
         self._has_ended = False
         self._handed = -1
+        self._has_dropped = False
+        if reader.state.steps is not None:
+            reader.state.steps.open(batch_rows, reader.state.flights.delivered)
         reader.choose(columns)
         reader.turns.batch_rows = batch_rows
         reader.state.window_rows_min = 2 * batch_rows
@@ -91,6 +95,10 @@ class SocketStream:
         state, now = self._reader.state, self._desk.clock()
         if self._is_uneven():
             return None
+        if state.steps is not None and state.steps.room <= 0:
+            self._reader.look_at_steps()
+            state.note_waiting(is_waiting=self.credits > 0 and not state.flights, now=now)
+            return None
         while self.credits > 0 and (found := self._reader.next_block()) is not None:
             token, block = found
             holding = state.holding(token)
@@ -117,6 +125,8 @@ class SocketStream:
             self._carry_rows = 0
         row_bytes = block.byte_count // block.row_count
         rows = frame_rows(row_bytes, self._batch_rows, self._carry_rows)
+        if (steps := self._reader.state.steps) is not None:
+            rows = min(rows, steps.room)
         if rows < block.row_count:
             token = holding.lease.token
             self._reader.put_back(token, block.part(rows, block.row_count - rows))
@@ -125,6 +135,8 @@ class SocketStream:
         return block
 
     def _deliver(self, holding: Holding, part: Block, now: float) -> None:
+        if self._reader.state.steps is not None:
+            self._reader.state.steps.deliver(part.row_count)
         locate = part.position_after if isinstance(part, RowBlock) else part.locate
         self._reader.state.deliver(
             holding.lease.token,
@@ -154,13 +166,15 @@ class SocketStream:
             if self._carry_rows:
                 self._carry_rows = 0
                 return {"op": "idle", "stream": self.name}
+        if state.steps is not None and (word := self._tail_word(state.steps)) is not None:
+            return word
         if self._has_ended or not self._reader.has_nothing:
             self._dry_since = None
             return None
         if state.state == "end":
             self._has_ended = True
             return {"op": "end", "stream": self.name}
-        if not self._carry_rows or (state.lanes and state.tracks):
+        if not self._carry_rows or state.steps is not None or (state.lanes and state.tracks):
             return None
         now = self._desk.clock()
         if self._dry_since is None:
@@ -170,6 +184,31 @@ class SocketStream:
         self._carry_rows = 0
         self._dry_since = None
         return {"op": "idle", "stream": self.name}
+
+    def _tail_word(self, steps: StepCount) -> dict[str, object] | None:
+        """Return how an epoch ends for trainers that step together."""
+        if steps.drops_now():
+            if not self._has_dropped:
+                self._has_dropped = True
+                self._carry_rows = 0
+                return {"op": "drop", "stream": self.name}
+            if steps.used_all(self._reader.state.flights.taken):
+                self._has_dropped = False
+                self._reader.leave_out_tail()
+                self._end_steps(steps)
+        elif steps.tail == "pad" and self._reader.has_nothing:
+            if count := steps.pads_now():
+                steps.pad(count)
+                self._carry_rows = 0
+                return {"op": "pad", "stream": self.name, "count": count}
+            if steps.is_last and not steps.has_ended:
+                self._end_steps(steps)
+        return None
+
+    def _end_steps(self, steps: StepCount) -> None:
+        steps.has_ended = True
+        self._reader.state.is_urgent = True
+        self._desk.changed.notify_all()
 
     def _is_uneven(self) -> bool:
         """Return whether the lanes that the reader began with do not divide a batch."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from primusd.datafeed.ledger import asking, marking, savepoints, splitting, tasks
+from primusd.datafeed.ledger import asking, marking, savepoints, splitting, tails, tasks
 from primusd.datafeed.ledger.draft import StreamDraft
 from primusd.datafeed.ledger.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
 from primusd.datafeed.ledger.lanes import end_lanes, inherit_lanes
@@ -173,6 +173,7 @@ def _counted(stream: Stream, event: BeatReceived, at_ms: int) -> Stream | Ignore
     reader = draft.reader(event.attempt)
     assert reader is not None
     after = _with_wishes(_with_rates(reader, report, gained, at_ms), report)
+    after = tails.heard(draft, after, report.steps)
     if gained > 0 and not after.has_taken:
         after = replace(after, has_taken=True)
     if report.want and after.in_hand:

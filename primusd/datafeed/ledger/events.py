@@ -20,6 +20,8 @@ class StreamDeclared(_Event, frozen=True):
     """Name of the machine: `clicks`, or `clicks@evaluator` for a pass of its own."""
     spec: StreamSpec
     roles: tuple[str, ...]
+    reader_count: int = 0
+    """Trainers that read it; 0 in journals from before."""
 
 
 class UnitsListed(_Event, frozen=True):
@@ -256,6 +258,16 @@ class MarkingTimedOut(_Event, frozen=True):
     """All was taken: who has not marked the step gets no rows to come to it with."""
 
 
+class TailReached(_Event, frozen=True):
+    """Trainers that step together (`tail`): an epoch has no more rows for some, or for all."""
+
+    epoch: int
+    limit: int
+    """Batches that each of them has of it; -1 not known yet, others still read."""
+    padding: tuple[AttemptId, ...] = ()
+    """Readers whose trainers repeat their last batch from here on."""
+
+
 StreamEvent = (
     StreamDeclared
     | UnitsListed
@@ -285,4 +297,5 @@ StreamEvent = (
     | StreamEnded
     | StreamBroken
     | MarkingTimedOut
+    | TailReached
 )

@@ -6,7 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from primusd.datafeed.ledger import lanes, splitting, tasks
+from primusd.datafeed.ledger import lanes, splitting, tails, tasks
 from primusd.datafeed.ledger.draft import StreamDraft
 from primusd.datafeed.ledger.epoch_draft import EpochDraft
 from primusd.datafeed.ledger.events import Grant, Granted, Trim, TrimAsked
@@ -55,14 +55,13 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
         return None
     if stream.spec.order == "strict":
         return _lane_grants(stream, at_ms)
-    if not stream.hungry.count and not _has_more(stream, stream.idle_count, 0):
+    steps = stream.spec.tail != "uneven"
+    if not steps and not stream.hungry.count and not _has_more(stream, stream.idle_count, 0):
         return None
     draft = StreamDraft(stream, at_ms)
     grants: list[Grant] = []
     while len(grants) < GRANTS_PER_EVENT_MAX:
-        attempt = draft.hungry.head()
-        if attempt is None and _has_more(stream, draft.idle_count, len(grants)):
-            attempt = draft.greedy.head()
+        attempt = tails.poorest(draft) if steps else _next_reader(draft, len(grants))
         grant = None if attempt is None else _next_grant(draft, attempt)
         if grant is None:
             break
@@ -71,6 +70,14 @@ def decide_grants(stream: Stream, at_ms: int) -> Granted | None:
             break
         grant_lease(draft, grant)
     return Granted(tuple(grants)) if grants else None
+
+
+def _next_reader(draft: StreamDraft, given: int) -> AttemptId | None:
+    """Return who gets the next range: one that holds nothing, else one that wants more."""
+    attempt = draft.hungry.head()
+    if attempt is None and _has_more(draft.before, draft.idle_count, given):
+        return draft.greedy.head()
+    return attempt
 
 
 def _is_last(draft: StreamDraft, grant: Grant) -> bool:
@@ -132,9 +139,10 @@ def may_begin_epoch(stream: Stream, open_count: int, begun: int) -> bool:
     One of which all was taken may be open only because steps wait for marks, and those that have
     not marked them need rows to come to them.
     """
-    # Where the order counts, one epoch ends before the next begins.
-    most = OPEN_EPOCHS_MAX if stream.spec.order == "any" else 1
-    if stream.markings and stream.spec.order != "strict":
+    # Where the order counts, or the steps, one epoch ends before the next begins.
+    overlaps = stream.spec.order == "any" and stream.spec.tail == "uneven"
+    most = OPEN_EPOCHS_MAX if overlaps else 1
+    if stream.markings and stream.spec.order != "strict" and stream.spec.tail == "uneven":
         held = sum(is_taken(stream, one) for one in stream.epochs)
         most += min(held, HELD_EPOCHS_MAX)
     return stream.is_listed and open_count < most and begun < stream.spec.epochs
@@ -443,4 +451,5 @@ def ask_trims(draft: StreamDraft, event: TrimAsked) -> None:
         assert lease.trim < 0
         if draft.tracks.is_strict:
             lanes.leave_lane(draft, reader, trim.token)
-        draft.change(reader, replace(lease, trim=trim.at))
+        reader = draft.change(reader, replace(lease, trim=trim.at))
+        tails.asked(draft, reader)

@@ -28,9 +28,11 @@ LOST = "lost"
 """Kind of a range that its storage let go before it was read."""
 SCHEMA = "schema"
 """Kind of a file with other columns than its stream, which the job file leaves out (onSchema)."""
-DATA_KINDS = ("data", "changed", "vanished", LOST, SCHEMA)
+TAIL = "tail"
+"""Kind of what lies behind the last batch that all trainers of a group have (`tail: drop`)."""
+DATA_KINDS = ("data", "changed", "vanished", LOST, SCHEMA, TAIL)
 WITHOUT_BOUND = -1
-UNCHARGED_KINDS = ("skipped", "forgotten", LOST, SCHEMA)
+UNCHARGED_KINDS = ("skipped", "forgotten", LOST, SCHEMA, TAIL)
 """Left out, and no fault of the data."""
 MILLION = 1_000_000
 
@@ -113,7 +115,7 @@ def bury(draft: StreamDraft, epoch: int, unit: int, dead: DeadRange) -> None:
         return
     draft.put_unit(epoch, unit, state)
     spec = draft.before.spec
-    if dead.kind == SCHEMA or (dead.kind == LOST and spec.out_of_range == "earliest"):
+    if dead.kind in (SCHEMA, TAIL) or (dead.kind == LOST and spec.out_of_range == "earliest"):
         return
     draft.bad_count += rows
     draft.bad_positions += weight
@@ -278,8 +280,6 @@ def _charged(draft: StreamDraft, unit: int, one: Range, kind: str) -> int:
     return measure(one.lo, one.hi)
 
 
-def _weighed(draft: StreamDraft, unit: int, one: Range) -> int:
-    """Return the positions of a range; of one to an unknown end a guess by the unit's bytes."""
 def _uncounted(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
     """Return why a dead range is more rows than it may have had, "" where it is not."""
     if dead.hi == OPEN_END:
@@ -294,6 +294,8 @@ def _uncounted(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
     )
 
 
+def _weighed(draft: StreamDraft, unit: int, one: Range) -> int:
+    """Return the positions of a range; of one to an unknown end a guess by the unit's bytes."""
     if one.hi != OPEN_END:
         return one.hi - one.lo
     byte_count = max(1, draft.units[unit].unit.byte_count)

@@ -41,7 +41,7 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 
 from msgspec.structs import replace
 
-from primusd.datafeed.ledger import beats, grants, listing, losses, marking, savepoints
+from primusd.datafeed.ledger import beats, grants, listing, losses, marking, savepoints, tails
 from primusd.datafeed.ledger import clocks as stream_clocks
 from primusd.datafeed.ledger.accounts import (
     TASK_PHASES,
@@ -79,6 +79,7 @@ from primusd.datafeed.ledger.events import (
     StreamEnded,
     StreamEvent,
     StruckOut,
+    TailReached,
     TaskRetryRequested,
     TaskSkipRequested,
     TopicsFollowed,
@@ -156,7 +157,7 @@ def apply(state: Stream | None, event: StreamEvent | TimePassed, at: At) -> Stre
         return after
     if state.phase == after.phase == "Done" and after.epochs_done < after.spec.epochs:
         after = replace(after, phase="Serving", phase_since_ms=at.at_ms)
-    after = stream_clocks.timed(after, at.at_ms)
+    after = tails.counted(stream_clocks.timed(after, at.at_ms), event)
     return with_moments(state, stream_clocks.watched(state, after, event, at.at_ms), event, at)
 
 
@@ -180,6 +181,8 @@ def settle(state: Stream, at_ms: int) -> StreamEvent | None:
     granted = grants.decide_grants(state, at_ms)
     if granted is not None:
         return granted
+    if state.spec.tail != "uneven":
+        return tails.decide(state)
     # Lanes may wait for their reader while another has none.
     is_tail = state.spec.order == "strict" or not grants.does_wait(state)
     return grants.decide_trims(state, at_ms) if is_tail else None
@@ -277,6 +280,7 @@ def _declared(event: StreamDeclared, at: At) -> Stream:
         at.at_ms,
         epochs=(EpochState(0),),
         is_carrying=event.spec.restore is not None or bool(event.spec.staging),
+        reader_count_wanted=event.reader_count,
     )
 
 
@@ -362,6 +366,8 @@ def _apply_decided(state: Stream, event: StreamEvent, at: At) -> Stream | Ignore
             grants.ask_trims(draft, event)
         case StruckOut():
             losses.strike_out(draft, event)
+        case TailReached():
+            tails.reach(draft, event)
         case EpochEnded(number):
             draft.end_epoch(number)
             if not draft.epochs and draft.epochs_begun < state.spec.epochs:
@@ -451,7 +457,7 @@ def _ended(state: Stream) -> EpochEnded | StreamEnded | StreamBroken | MarkingTi
         text = losses.over_fraction(state, state.bad_positions, is_final=True)
         return StreamBroken(text) if text else StreamEnded()
     epoch = state.epochs[0]
-    if not grants.is_taken(state, epoch):
+    if not grants.is_taken(state, epoch) or tails.holds_open(state):
         return None
     if marking.holds_open(state, epoch.number):
         is_all = state.epochs_begun == state.spec.epochs

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from primusd.datafeed.ledger.queues import Queue
 from primusd.datafeed.ledger.shards import Shards, find, items, values
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import StepLimit, Steps, Unit
 from primusd.job.formats import has_bytes
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
@@ -123,6 +123,10 @@ class ReaderState(Struct, frozen=True, array_like=True):
     """Its trainer may open the stream yet, and no step is whole before."""
     in_hand: int = 0
     """exactlyOnce: given back though its trainer may have used it; twice if the group goes on."""
+    steps: Steps | None = None
+    """Where trainers step together: what it can give, as promised."""
+    pads: bool = False
+    """Its trainer repeats its last batch for the rest of the epoch."""
 
     @property
     def is_missed(self) -> bool:
@@ -394,6 +398,12 @@ class Stream(Struct, frozen=True, array_like=True):
     """Folders by time that did not come and were passed over."""
     awaited_count: int = 0
     """Readers whose trainers have not opened it and may."""
+    reader_count_wanted: int = 0
+    """Trainers that step together; 0 in journals from before."""
+    is_stepping: bool = False
+    """All of them have opened it."""
+    step_limit: StepLimit | None = None
+    """Where trainers step together: the batches that each may have."""
 
     @property
     def is_paused(self) -> bool:

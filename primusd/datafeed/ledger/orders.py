@@ -1,6 +1,7 @@
 """What a reader should do: a pure view of the stream (docs/protocol.md §8)."""
 
 from primusd.datafeed.ledger.model import ReaderState, Stream, reader_of
+from primusd.datafeed.ledger.tails import step_orders
 from primusd.datafeed.ledger.tracks import Tracks, cursors_of, tracks_of
 from primusd.datafeed.protocol import FeedOrders, Lease
 from primusd.job.ids import AttemptId
@@ -34,6 +35,7 @@ def feed_orders(stream: Stream, attempt: AttemptId, incarnation: str) -> FeedOrd
         lanes=stream.lane_owners.count(attempt) if stream.lane_owners else 0,
         unsealed=stream.unsealed,
         marked=_marked(stream),
+        steps=step_orders(stream, reader),
     )
 
 

@@ -43,6 +43,7 @@ EpochEnded | ! | = | ! | ! | !
 StreamEnded | ! | Done | ! | ! | =
 StreamBroken | Failed | Failed | ! | ! | !
 MarkingTimedOut | ! | = | = | ! | !
+TailReached | ! | = | ! | ! | !
 """)
 """What settle decides."""
 

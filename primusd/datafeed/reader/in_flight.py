@@ -112,6 +112,12 @@ class InFlight:
                 found.setdefault(one.token, one.lo)
         return found
 
+    def pass_over(self) -> None:
+        """Forget what is in flight: the trainer was told to drop it."""
+        self._flights.clear()
+        self._rows_counted = self._left_out_counted = 0
+        self.taken = self.delivered
+
     def clear(self) -> None:
         """Forget all of it: whoever held it is gone."""
         self._flights.clear()

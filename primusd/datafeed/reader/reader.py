@@ -16,7 +16,9 @@ from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader.holding import Holding
+from primusd.datafeed.reader.offers import Offers
 from primusd.datafeed.reader.state import LEASES_MIN, ReaderState
+from primusd.datafeed.reader.steps import StepCount
 from primusd.datafeed.reader.turns import Turns, Waiting
 from primusd.executor.protocol import FeedPlan
 from primusd.job.formats import transform_of
@@ -90,6 +92,7 @@ class StreamReader:
         self._transform = transform_of(plan.format)
         self._transformer: Transformer | None = None
         self.turns: Turns[Block] = Turns(self._drawing)
+        self.offers = self._offers(plan.format.get("tail", ""))
         self._taken: Waiting[Block] | None = None
         self._going: dict[int, Iterator[RowBlock | PipeBlock]] = {}
         self._blocks_per_lease = 1
@@ -98,7 +101,27 @@ class StreamReader:
         self._chosen_columns: tuple[str, ...] = ()
         self._has_chosen = False
 
+    def _offers(self, tail: str) -> Offers | None:
+        """Return what looks at rows as batches, where trainers step together."""
+        if not tail:
+            return None
+        steps = self.state.steps = StepCount(tail)
+        offers = Offers(steps, self.state, self.turns)
+        self.state.tell_steps, self.state.least_cut = offers.told, offers.least_cut
+        return offers
+
     # For the delivery, with the lock held.
+
+    def leave_out_tail(self) -> None:
+        """Leave out what lies behind the last batch that all trainers have."""
+        self.turns.clear()
+        self.state.leave_out("tail", "behind the last batch that every trainer has (tail: drop)")
+        self._changed.notify_all()
+
+    def look_at_steps(self) -> None:
+        """Report soon where others may wait for it, with the lock held."""
+        if self.offers is not None:
+            self.offers.look()
 
     def choose(self, columns: tuple[str, ...]) -> None:
         """Read these columns only, from the next lease on; empty: those of the plan."""
@@ -190,6 +213,7 @@ class StreamReader:
             finally:
                 with self._changed:
                     self._is_reading = False
+                    self.look_at_steps()
                     self.state.note_want(self.buffered_bytes)
                     self._changed.notify_all()
 
@@ -197,7 +221,7 @@ class StreamReader:
         with self._changed:
             while not self._is_closed:
                 holding = self._chosen() if self.state.is_open else None
-                if holding is not None and self._has_room(holding, 0):
+                if holding is not None and self._may_read(holding, 0):
                     self._is_reading = True
                     self._reopen()
                     return holding
@@ -397,6 +421,7 @@ class StreamReader:
             self.turns.add(holding.lease, block)
             self.state.bytes_read += block.byte_count
             self.state.was_read(holding.lease.token, block.hi)
+            self.look_at_steps()
             self._changed.notify_all()
             return not holding.is_read
 
@@ -428,11 +453,18 @@ class StreamReader:
             return False
         return self.buffered_bytes + byte_count <= self.state.memory_bytes
 
+    def _may_read(self, holding: Holding, byte_count: int) -> bool:
+        """Return whether there is room, and note it where others may wait for these rows."""
+        found = self._has_room(holding, byte_count)
+        if self.offers is not None:
+            self.offers.note_room(has_room=found)
+        return found
+
     def _wait_for_room(self, holding: Holding, byte_count: int) -> bool:
         """Wait until another block fits; return whether the lease is still wanted then."""
         with self._changed:
             began = self._clock()
-            while self._is_wanted(holding) and not self._has_room(holding, byte_count):
+            while self._is_wanted(holding) and not self._may_read(holding, byte_count):
                 self._changed.wait()
             self.state.note_blocked(self._clock() - began)
             return self._is_wanted(holding)

@@ -20,12 +20,14 @@ from primusd.datafeed.protocol import (
     FeedReport,
     Held,
     Lease,
+    Steps,
     Unit,
     UnitMap,
 )
 from primusd.datafeed.reader.holding import NEVER, Holding, Rate
 from primusd.datafeed.reader.in_flight import InFlight
 from primusd.datafeed.reader.pledges import Pledges
+from primusd.datafeed.reader.steps import StepCount
 
 # Of the lease time: clocks that drift, and the way of a report (docs/protocol.md §6).
 MARGIN = 0.1
@@ -64,6 +66,10 @@ class ReaderState:
         lanes: That this reader serves; 0 the order is not strict.
         rows_taken: By the trainer, in all.
         bytes_read: That rows took of memory, in all.
+        steps: Batches, where trainers step together; else None.
+        seen: Highest token that was ever held.
+        tell_steps: What reports say of batches.
+        least_cut: Where a lease may end that is to be cut; batches that others rely on stay.
     """
 
     def __init__(self, stream: str, *, memory_bytes: int, keeps_read: bool = False) -> None:
@@ -82,6 +88,10 @@ class ReaderState:
         self.lanes = 0
         self.rows_taken = 0
         self.bytes_read = 0
+        self.steps: StepCount | None = None
+        self.seen = 0
+        self.tell_steps: Callable[[], Steps | None] = lambda: None
+        self.least_cut: Callable[[Holding, int], int] = lambda _, wanted: wanted
         self.flights = InFlight()
         self.pledges = Pledges()
         self._holdings: dict[int, Holding] = {}
@@ -109,6 +119,8 @@ class ReaderState:
             sent_at: When the report that they answer was sent.
             ttl_s: Of the leases.
         """
+        if self.steps is not None:
+            self.steps.obey(orders.steps, self.flights.delivered)
         listed = {lease.token for lease in orders.leases}
         self._returned = {t: held for t, held in self._returned.items() if t in listed}
         self._holdings = {t: one for t, one in self._holdings.items() if t in listed}
@@ -141,6 +153,7 @@ class ReaderState:
                 # Not reported as held, so the next orders bring its body.
                 return
             holding = self._holdings[lease.token] = Holding(lease, unit)
+            self.seen = max(self.seen, lease.token)
             self._end_with_unit(holding)
             if self.is_stopping or not self.is_open:
                 # It crossed the word that nobody takes any more.
@@ -153,7 +166,12 @@ class ReaderState:
             holding.is_stuck = False
             holding.left_out_to = holding.hi
         end = lease.hi if lease.trim < 0 else min(lease.hi, lease.trim)
-        self._cut(holding, max(end, holding.read if self.keeps_read else holding.delivered))
+        wanted = max(end, holding.read if self.keeps_read else holding.delivered)
+        if self.steps is not None and lease.trim >= 0 and lease.trim < holding.hi:
+            wanted = self.least_cut(holding, wanted)
+            self.steps.kept = lease.token if wanted >= holding.hi else 0
+            self.is_urgent = True
+        self._cut(holding, wanted)
 
     def _says_bad(self, token: int) -> bool:
         return any(
@@ -176,6 +194,10 @@ class ReaderState:
     def unread(self) -> list[Holding]:
         """Return the leases that are to be read on."""
         return [one for one in self._holdings.values() if not one.is_read]
+
+    def held(self) -> list[Holding]:
+        """Return the leases that are not done."""
+        return [one for one in self._holdings.values() if not one.is_done]
 
     def holding(self, token: int) -> Holding | None:
         """Return a lease that is still held."""
@@ -218,6 +240,15 @@ class ReaderState:
             holding.is_stuck = bad.kind == "transient"
             self._said.append(_Said(bad))
             self.is_urgent = True
+
+    def leave_out(self, kind: str, text: str) -> None:
+        """Leave out all of what is held that the trainer did not take."""
+        for holding in self.held():
+            held = holding.held(self.stream)
+            end = holding.hi
+            self.was_bad(BadRange(held, holding.taken, end, kind, text))
+            holding.read = holding.delivered = holding.taken = end
+        self.flights.pass_over()
 
     # Delivering.
 
@@ -396,7 +427,9 @@ class ReaderState:
         # Read and not handed over counts as held: others could use it meanwhile.
         waiting = sum(1 for one in self._holdings.values() if not one.is_delivered)
         ahead = math.ceil(self._rate.leases_per_second * LEASES_AHEAD_S)
-        return max(0, min(self.leases_min + ahead, LEASES_MAX) - waiting)
+        # Where trainers step together the others wait for one that has nothing left to read.
+        least = 1 if self.steps is not None and not self.unread() else 0
+        return max(least, min(self.leases_min + ahead, LEASES_MAX) - waiting)
 
     def note_want(self, buffered_bytes: int) -> None:
         """Make a report urgent when further leases could be started and it was not said."""
@@ -430,6 +463,7 @@ class ReaderState:
             trouble=self.trouble[:TROUBLE_CHARS_MAX],
             rows=self.rows_taken,
             bytes_read=self.bytes_read,
+            steps=self.tell_steps(),
         )
         self._waited_s = self._blocked_s = 0.0
         return found

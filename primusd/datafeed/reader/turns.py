@@ -10,7 +10,7 @@ Management", MIT/LCS/TM-528, 1995.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -98,6 +98,11 @@ class Turns(Generic[B]):
     def waiting_rows(self, queue: int) -> int:
         """Return how many rows a queue has."""
         return sum(one.block.row_count for one in self._queues.get(queue, ()))
+
+    def waiting(self) -> Iterator[Waiting[B]]:
+        """Yield all blocks, those of a queue in their order."""
+        for queue in self._queues.values():
+            yield from queue
 
     def has(self, queue: int) -> bool:
         """Return whether a queue has a block."""
