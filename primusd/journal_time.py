@@ -21,6 +21,11 @@ class JournalTime:
     def now_ms(self) -> int:
         """Return journal time now."""
         boot_ms = self._clock.boot_ms()
+        if boot_ms != self._boot_ms:
+            self._advance(boot_ms)
+        return self._now_ms
+
+    def _advance(self, boot_ms: int) -> None:
         passed_ms = max(0, boot_ms - self._boot_ms)
         self._boot_ms = boot_ms
         self._now_ms += passed_ms
@@ -29,7 +34,6 @@ class JournalTime:
         if allowed_ms:
             off_ms = self._clock.wall_ms() - self._now_ms
             self._now_ms += max(-allowed_ms, min(allowed_ms, off_ms))
-        return self._now_ms
 
     def skew_ms(self) -> int:
         """Return by how much the wall clock is ahead of journal time; `doctor` shows it."""

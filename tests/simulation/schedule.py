@@ -23,6 +23,8 @@ class Schedule:
         self._times: list[int] = []
         """A heap: each millisecond in which there is something to call, once."""
         self._calls: dict[int, deque[Call]] = {}
+        self._now: deque[Call] = deque()
+        """Those of the present millisecond that are left."""
 
     def later(self, delay_ms: int, call: Callable[..., None], *args: object) -> None:
         """Call once so much time has passed."""
@@ -39,14 +41,20 @@ class Schedule:
 
     def step(self, until_ms: int) -> bool:
         """Move to the next call and make it; False, at `until_ms`, when none is before that."""
+        if not self._now and not self._move_on(until_ms):
+            return False
+        call, args = self._now.popleft()
+        call(*args)
+        return True
+
+    def _move_on(self, until_ms: int) -> bool:
+        """Move to the next millisecond that has a call; False, at `until_ms`, when none has."""
         times = self._times
         while times and times[0] <= until_ms:
             at_ms = times[0]
             calls = self._calls[at_ms]
             if calls:
-                self.now_ms = at_ms
-                call, args = calls.popleft()
-                call(*args)
+                self.now_ms, self._now = at_ms, calls
                 return True
             # It stood there still for what its last call put into the same millisecond.
             del self._calls[at_ms]
