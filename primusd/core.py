@@ -300,7 +300,7 @@ class _Draft:
             return outcome
         internal: Event | None = None
         for _ in range(SETTLES_MAX):
-            state = self._find(machine)
+            state = self._changed[machine]
             internal = None if state is None else module.settle(state, self._at_ms)
             if internal is None:
                 break
@@ -322,7 +322,8 @@ class _Draft:
         return None
 
     def _store(self, machine: str, before: Machine | None, after: Machine | None) -> None:
-        if after is not None and after is not before:
+        # Of several records of one step the first has put the revision there.
+        if after is not None and after is not before and after.changed_revision != self._revision:
             after = replace(after, changed_revision=self._revision)
         if machine not in self._since_mark:
             self._since_mark[machine] = (self._changed.get(machine), machine in self._changed)

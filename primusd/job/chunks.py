@@ -76,6 +76,8 @@ def _count(old: Replica, new: Replica, counts: list[int], sums: list[int]) -> No
         counts[position] += step
         sums[position] += step
         changed ^= bit
+    if new.attempts is old.attempts:
+        return
     not_gone = not_gone_of(new) - not_gone_of(old)
     begun = new.last_number - old.last_number
     for one in (counts, sums):
@@ -157,11 +159,13 @@ def put(role: RoleState, rules: RoleRules, changed: Mapping[int, Replica]) -> Ro
     chunks, counts = list(role.chunks), list(role.counts)
     deadline_ms: int | None = role.deadline_ms
     begin_ms: int | None = role.begin_ms
+    is_other_wanted = False
     for number, ones in by_chunk.items():
         old = chunks[number]
         new = chunks[number] = _put_in_chunk(old, rules, ones, counts)
         deadline_ms = _moved(deadline_ms, old.deadline_ms, new.deadline_ms)
         begin_ms = _moved(begin_ms, old.begin_ms, new.begin_ms)
+        is_other_wanted |= old.wanted != new.wanted
     after = tuple(chunks)
     return replace(
         role,
@@ -169,7 +173,7 @@ def put(role: RoleState, rules: RoleRules, changed: Mapping[int, Replica]) -> Ro
         counts=tuple(counts),
         deadline_ms=_earliest(map(DEADLINE, after)) if deadline_ms is None else deadline_ms,
         begin_ms=_earliest(map(BEGIN, after)) if begin_ms is None else begin_ms,
-        wanted=_wanted(role, after, by_chunk),
+        wanted=_wanted(role, after, by_chunk) if is_other_wanted else role.wanted,
     )
 
 
@@ -208,8 +212,6 @@ def _moved(first_ms: int | None, old_ms: int, new_ms: int) -> int | None:
 
 def _wanted(role: RoleState, chunks: tuple[Chunk, ...], changed: Iterable[int]) -> tuple[Span, ...]:
     """Return what the demand names from now on; the same object when nothing is worth telling."""
-    if all(chunks[number].wanted == role.chunks[number].wanted for number in changed):
-        return role.wanted
     counts = sum(chunk.wanted.bit_count() for chunk in chunks)
     named = span_length(role.wanted)
     is_within = all(

@@ -29,7 +29,8 @@ def settle(job: Job, at_ms: int) -> ev.VerdictReached | ev.JobRestarted | ev.Dra
         return _drain_ended(job, at_ms)
     if job.phase not in DECIDING_PHASES:
         return None
-    return _failed(job) or _group_lost(job, at_ms) or _succeeded(job) or limits.over(job, at_ms)
+    lost = _group_lost(job, at_ms) if job.groups_lost else None
+    return _failed(job) or lost or _succeeded(job) or limits.over(job, at_ms)
 
 
 def deadlines(job: Job) -> Iterator[int]:
