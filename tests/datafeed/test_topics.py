@@ -236,6 +236,23 @@ def test_a_topic_that_was_made_anew_fails_the_stream() -> None:
     assert "made anew" in world.driver.now.failure
 
 
+def test_a_topic_with_another_id_fails_the_stream_however_long_it_is() -> None:
+    cluster = FakeCluster(clicks=[4])
+    cluster.id["clicks"] = "one"
+    world = Follower(cluster)
+    world.look()
+
+    cluster.end[CLICKS_0] = 9
+    cluster.id.clear()
+    world.look()
+    assert world.driver.now.phase == "Serving"
+    cluster.id["clicks"] = "two"
+    world.look()
+
+    assert world.driver.now.phase == "Failed"
+    assert "topic clicks was deleted and made anew" in world.driver.now.failure
+
+
 def test_a_start_inside_an_open_transaction_waits_for_its_end() -> None:
     cluster = FakeCluster(clicks=[4])
     cluster.times[CLICKS_0] = ((500, 6),)

@@ -17,6 +17,7 @@ class FakeCluster:
     """Partitions with a beginning, an end, and the times of their records.
 
     Attributes:
+        id: Of topics, where it is told.
         begin: First offset by partition.
         end: Offset after the last by partition; a partition is there when it is in here.
         times: Milliseconds of the first record at or after which an offset lies.
@@ -30,6 +31,7 @@ class FakeCluster:
             for topic, found in ends.items()
             for number, end in enumerate(found)
         }
+        self.id: dict[str, str] = {}
         self.begin: dict[Place, int] = {}
         self.times: dict[Place, tuple[tuple[int, int], ...]] = {}
         self.group: dict[Place, int] = {}
@@ -39,6 +41,10 @@ class FakeCluster:
     async def partitions(self, topics: Sequence[str]) -> Mapping[str, int]:
         self._check()
         return {topic: sum(one.topic == topic for one in self.end) for topic in topics}
+
+    async def ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        self._check()
+        return {topic: self.id[topic] for topic in topics if topic in self.id}
 
     async def begins(self, places: Sequence[Place]) -> Mapping[Place, int]:
         self._check()

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,20 @@ from primusd.datafeed.sources.kafka import KafkaCluster
 from primusd.datafeed.sources.topics import Place, UnusableError, look
 from primusd.job.spec import KafkaSecurity, KafkaSource, Offsets, Source, StreamSpec
 from tests.datafeed.ledger_driver import Driver
-from tests.real.conftest import making
+from tests.real.conftest import FINAL, making
 from tests.services.kafka import USER, Kafka, running_kafka
 
 TRAINER = """
-import os, primus
+import os, primus, time
 with open(os.environ["OUT"] + "/" + os.environ["PRIMUS_REPLICA"], "a", buffering=1) as out:
     for batch in primus.dataset(batch_rows=64):
         rows = zip(batch["partition"], batch["offset"], batch["value"])
-        out.write("".join(f"{one} {at} {value.decode()}\\n" for one, at, value in rows))
+        out.write("".join(f"{one} {at} {value[:9].decode()}\\n" for one, at, value in rows))
+        time.sleep(float(os.environ["PAUSE"]))
 """
+
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +50,7 @@ def shared() -> Iterator[Any]:
         yield head
 
 
-def submit(head: Any, name: str, source: str, rest: str = "") -> Path:
+def submit(head: Any, name: str, source: str, rest: str = "", *, pause: float = 0) -> Path:
     """Submit a job whose two trainers write down each record; return the folder they write to."""
     out = Path(head.folder / name)
     out.mkdir()
@@ -58,7 +62,7 @@ roles:
   worker:
     replicas: 2
     command: [{sys.executable}, {head.folder}/trainer.py]
-    env: {{OUT: "{out}"}}
+    env: {{OUT: "{out}", PAUSE: "{pause}"}}
     data: rows
     restart: {{delay: 50ms, delayMax: 100ms}}
     stop: {{grace: 1s}}
@@ -81,6 +85,13 @@ def stream(head: Any, name: str) -> dict[str, Any]:
     """Return the document of the job's stream."""
     found: dict[str, Any] = head.document("data", name, "status")
     return found["items"][0] if "items" in found else found
+
+
+def ended(head: Any, name: str) -> dict[str, Any]:
+    """Return the status of a job that has much to read, once it is over."""
+    head.until("it ends", lambda: head.phase(name) in FINAL, within_s=300)
+    found: dict[str, Any] = head.ended(name)
+    return found
 
 
 def values(first: int, count: int) -> list[bytes]:
@@ -134,6 +145,85 @@ def test_M103_broker_and_daemon_die_partitions_come_and_every_record_is_read_onc
     assert "rows: 4 partitions, followed without an end" in said
     shared.ctl("finish", "follow", "--as", "succeeded", "--reason", "read enough")
     assert shared.ended("follow")["phase"] == "Succeeded"
+
+
+SLOW = "memory: 8Mi, until: end, outOfRange: earliest"
+
+
+def wide(kafka: Kafka, topic: str, count: int) -> str:
+    """Make a topic with more than its readers hold: records of 4 KB."""
+    kafka.make_topic(topic)
+    kafka.produce(topic, [b"%09d" % number + b"x" * 4_000 for number in range(count)])
+    return f"{{bootstrap: [{kafka.bootstrap}], topic: {topic}}}"
+
+
+def test_m103_a_broker_that_dies_under_open_ranges_is_waited_for(kafka: Kafka, shared: Any) -> None:
+    """It is gone in the middle of what readers fetch, and comes back."""
+    source = wide(kafka, "halfway", 12_000)
+    out = submit(shared, "halfway", source, SLOW.replace(", ", "\n    "), pause=0.05)
+    shared.until("the first records", lambda: len(written(out)) >= 300)
+
+    kafka.broker.kill()
+    shared.until("readers name it", lambda: kafka.bootstrap in json.dumps(trouble(shared)))
+    seen = len(written(out))
+    kafka.broker.start()
+    kafka.until_ready()
+
+    assert ended(shared, "halfway")["phase"] == "Succeeded"
+    assert 300 <= seen < 12_000
+    assert written(out) == Counter({(0, offset): 1 for offset in range(12_000)})
+    assert shared.document("data", "halfway", "verify")["ok"]
+
+
+def trouble(head: Any) -> list[object]:
+    """Return what its readers wait for."""
+    return [one.get("trouble") for one in stream(head, "halfway").get("readers", ())]
+
+
+def test_m103_retention_that_passes_open_ranges_leaves_out_what_was_not_read(
+    kafka: Kafka, shared: Any
+) -> None:
+    source = wide(kafka, "passed", 12_000)
+    out = submit(shared, "passed", source, SLOW.replace(", ", "\n    "), pause=0.05)
+    shared.until("the first records", lambda: len(written(out)) >= 300)
+
+    kafka.delete_records("passed", 11_000)
+
+    status = ended(shared, "passed")
+    found = written(out)
+    dead = shared.document("data", "passed", "tasks", "--phase", "dead")["items"]
+    lost = sum(one["hi"] - one["lo"] for one in dead)
+    assert (status["phase"], status["verdict"]["reason"]) == ("Succeeded", "PartialSuccess")
+    assert {one["fault"] for one in dead} == {"lost"}
+    assert f"{lost} offsets of stream rows were left out" in status["verdict"]["message"]
+    assert max(found.values()) == 1
+    assert len(found) + lost == 12_000
+    assert {(0, offset) for offset in range(11_000, 12_000)} <= set(found)
+    assert not any(one["lo"] <= at < one["hi"] for one in dead for _, at in found)
+
+
+def test_a_topic_that_is_made_anew_is_known_by_its_id(kafka: Kafka) -> None:
+    """Also when it is longer than it was at once."""
+    kafka.make_topic("again")
+    kafka.produce("again", values(0, 5))
+    source = source_of(kafka.bootstrap, "again")
+
+    async def ids() -> Mapping[str, str]:
+        cluster = KafkaCluster(source)
+        try:
+            return await cluster.ids(["again", "nowhere"])
+        finally:
+            await cluster.close()
+
+    before = anyio.run(ids)
+    assert anyio.run(ids) == before
+    kafka.delete_topic("again")
+    kafka.broker.until("the topic is gone", lambda: anyio.run(ids) == {})
+    kafka.make_topic("again")
+    after = anyio.run(ids)
+
+    assert [*before] == [*after] == ["again"]
+    assert before != after
 
 
 def original(bootstrap: str) -> dict[str, object]:

@@ -134,6 +134,10 @@ class Kafka:
         run(self._with_admin(lambda admin: admin.create_topics([topic])))
         return name
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, with its records."""
+        run(self._with_admin(lambda admin: admin.delete_topics([name])))
+
     def add_partitions(self, topic: str, count: int) -> None:
         """Let a topic have so many partitions."""
         run(self._with_admin(lambda admin: admin.create_partitions({topic: NewPartitions(count)})))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from primusd.datafeed.ledger.events import TopicsFollowed
 from primusd.datafeed.ledger.model import Stream, can_grow, size_of
@@ -47,6 +48,10 @@ class Cluster(Protocol):
         """Return how many partitions each topic has."""
         ...
 
+    async def ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """Return what tells each topic from a later one of its name, where that is told."""
+        ...
+
     async def begins(self, places: Sequence[Place]) -> Mapping[Place, int]:
         """Return the first offset that each partition still has."""
         ...
@@ -76,6 +81,8 @@ class _Known(Struct, frozen=True):
     number: int
     first: int
     end: int
+    topic_id: str
+    """"" not told."""
 
 
 class _Reached(Struct, frozen=True):
@@ -106,13 +113,14 @@ async def look(
         if source.kafka is None:
             continue
         known = _known(stream, number)
-        fresh, reached = await _look_at(clusters[number], source.kafka, known, now_ms)
+        fresh, reached, ids = await _look_at(clusters[number], source.kafka, known, now_ms)
         is_complete &= source.kafka.until.kind != "never"
         for place, one in reached.items():
             is_complete &= one.is_final
             if place not in known:
                 ends.append((len(stream.units) + len(units), one.end))
-                units.append(unit_of(place, number, source.kafka, stream.spec))
+                unit = unit_of(place, number, source.kafka, stream.spec)
+                units.append(replace(unit, pin=ids.get(place.topic, "")))
                 firsts.append(fresh[place])
             elif one.end > known[place].end:
                 ends.append((known[place].number, one.end))
@@ -171,7 +179,7 @@ def place_of(unit: Unit) -> Place:
 
 def _known(stream: Stream, source: int) -> dict[Place, _Known]:
     return {
-        place_of(entry.unit): _Known(number, entry.first, size_of(stream, number))
+        place_of(entry.unit): _Known(number, entry.first, size_of(stream, number), entry.unit.pin)
         for number, entry in enumerate(stream.units)
         if can_grow(entry.unit) and entry.unit.options["source"] == str(source)
     }
@@ -179,13 +187,15 @@ def _known(stream: Stream, source: int) -> dict[Place, _Known]:
 
 async def _look_at(
     cluster: Cluster, source: KafkaSource, known: Mapping[Place, _Known], now_ms: int
-) -> tuple[dict[Place, int], dict[Place, _Reached]]:
-    """Return where new partitions begin, and how far all of them may be read."""
+) -> tuple[dict[Place, int], dict[Place, _Reached], Mapping[str, str]]:
+    """Return where new partitions begin, how far all of them may be read, and their topics' ids."""
     if source.until.kind == "end" and known:
         # Its ends were found with its partitions; a file that changes later is no other matter.
         found = {place: _Reached(one.end, is_final=True) for place, one in known.items()}
-        return {}, found
+        return {}, found, {}
     counts = await cluster.partitions(source.topics)
+    ids = await cluster.ids(source.topics)
+    _check_same(known, ids)
     places = [Place(topic, one) for topic in source.topics for one in range(counts[topic])]
     if source.until.kind == "offset":
         places = [one for one in places if _goal(source.until, one) >= 0]
@@ -203,9 +213,10 @@ async def _look_at(
             raise ListingError(f"start is offset {first}, and {place.label} ends at {ends[place]}")
     reached = await _reached(cluster, source.until, places, ends, now_ms)
     starts = {place: one.first for place, one in known.items()} | firsts
-    return firsts, {
+    found = {
         place: _Reached(max(one.end, starts[place]), one.is_final) for place, one in reached.items()
     }
+    return firsts, found, ids
 
 
 def _check_named(source: KafkaSource, counts: Mapping[str, int]) -> None:
@@ -222,6 +233,16 @@ def _check_gone(known: Mapping[Place, _Known], found: set[Place]) -> None:
     gone = sorted(known.keys() - found)
     if gone:
         raise ListingError(f"partition {gone[0].label} is gone: its topic was made anew")
+
+
+def _check_same(known: Mapping[Place, _Known], ids: Mapping[str, str]) -> None:
+    for place, one in sorted(known.items()):
+        now = ids.get(place.topic, "")
+        if one.topic_id and now and one.topic_id != now:
+            raise ListingError(
+                f"topic {place.topic} was deleted and made anew (its id was {one.topic_id}, now it "
+                f"is {now}): its offsets mean other records than those that were read"
+            )
 
 
 def _made_anew(place: Place, end: int, before: int) -> ListingError:
