@@ -89,3 +89,15 @@ def test_C54_a_sample_of_shuffled_and_mixed_sources_is_counted_in_the_verdict(sh
     assert rows[:20] != sorted(rows[:20])
     assert f"{400 - len(rows)} rows are not in the sample of stream rows" in str(status["verdict"])
     assert {row >= 300 for row in rows[:64]} == {False, True}
+
+
+def test_workers_that_step_together_end_at_the_same_step_and_the_rest_is_counted(
+    shared: Any,
+) -> None:
+    """C54: `tail: drop`, through the daemon; the verdict says how much was left out."""
+    status, workers = run(shared, "tail-drop", [333, 4], "tail: drop", workers=2)
+
+    assert len(workers[0]) == len(workers[1]) > 0
+    rows = sorted(row for batches in workers for _, *batch in batches for row in batch)
+    assert len(rows) == len(set(rows))
+    assert status["verdict"]["rowsSkipped"] == 337 - len(rows), status["verdict"]
