@@ -143,7 +143,14 @@ class RemoteSource:
             return
         if not self._is_open and self._link is not None:
             self._begin(self._link)
-        self._positions.mark(step, self._receipt)
+        with self._saying:
+            receipt = self._receipt
+            if self._link is not None:
+                # In order with what is used later; the same over the other connection hears of it.
+                self._say_news(self._link)
+                told = {"op": "mark", "stream": self._stream, "step": step, "receipt": receipt}
+                self._link.say(told)
+        self._positions.mark(step, receipt)
 
     def kept(self, step: int) -> str:
         """Return the name of the savepoint of a step that was marked, once it is sealed.

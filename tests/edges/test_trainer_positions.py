@@ -158,6 +158,54 @@ def test_a_step_is_asked_after_when_later_ones_have_their_word_already(tmp_path:
     assert "step 9: it was not marked" in printed[3]
 
 
+def test_a_mark_has_what_was_used_before_it_and_nothing_that_was_used_since(tmp_path: Path) -> None:
+    """What is said over one connection may be heard after what was said later over another."""
+    grantor = Grantor("rows", units_of(lines_file(tmp_path)))
+    script = """
+        import primus
+        from primus.positions import Positions
+        late, say = [], Positions._say
+        Positions._say = lambda self, said: (
+            late.append((self, said)) if said["op"] == "mark" else say(self, said)
+        )
+        feed = primus.dataset(batch_rows=10)
+        next(feed)
+        next(feed)
+        feed.mark(1)
+        for _ in range(5):
+            next(feed)
+        feed._source._say_used(feed._source._link)
+        say(*late[0])
+        print(feed.savepoint(1))
+    """
+    rows = replace(plan(), promise="exactlyOnce")
+
+    async def main() -> tuple[str, set[int]]:
+        async with fed(grantor, rows, is_driven=False) as one:
+            process = one.start_script(script)
+            heard: set[int] = set()
+            sealed: tuple[int, str] = (-1, "")
+            while process.poll() is None:
+                sent_at = one.server.clock()
+                (report,) = one.server.reports()
+                heard |= {held.position for mark in report.marks for held in mark.positions}
+                if report.marks:
+                    sealed = (1, "one")
+                answers = tuple((ask.id, "") for ask in report.asks)
+                orders = grantor.exchange("r1", report)
+                told = replace(orders, answers=answers, sealed=sealed)
+                one.server.orders((told,), sent_at=sent_at, ttl_ms=30_000)
+                await anyio.sleep(0.01)
+            out, error = process.communicate()
+            assert not error, error.decode()
+            return out.decode(), heard
+
+    printed, heard = anyio.run(main)
+
+    assert printed.split() == ["one"]
+    assert heard == {20 * 9}
+
+
 def test_files_have_positions_too(tmp_path: Path) -> None:
     """A script that is tried without a job keeps and loads its state like one of a job."""
     import primus  # noqa: PLC0415 loads numpy
