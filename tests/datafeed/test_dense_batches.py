@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import primus
-from primusd.datafeed.delivery.columns import ColumnError
+from primusd.datafeed.delivery.columns import ColumnError, encode_rows, numpy_plan
 from primusd.datafeed.delivery.dense import Stacker
+from primusd.datafeed.formats.base import RowBlock
 
 BATCH = pa.record_batch(
     {
@@ -70,3 +71,23 @@ def test_what_makes_no_matrix_is_refused_by_name(
 def test_stacks_of_another_layout_are_refused() -> None:
     with pytest.raises(primus.FeedError, match="stacks is for layout='dense'"):
         primus.dataset("./rows.parquet", stacks={"x": ["a"]})
+
+
+def test_a_part_of_lists_is_encoded_as_its_own_numbers() -> None:
+    kind = pa.list_(pa.int32(), 3)
+    rows = pa.RecordBatch.from_pydict({"x": pa.array([[n, n, n] for n in range(9)], kind)})
+
+    buffers, _ = encode_rows(rows.slice(4, 2), numpy_plan(rows.schema))
+
+    assert np.frombuffer(buffers[-2], np.int32).tolist() == [4, 4, 4, 5, 5, 5]
+
+
+def test_parts_of_a_block_take_what_their_rows_take() -> None:
+    even = pa.RecordBatch.from_pydict({"x": pa.array(range(1_000), pa.int64())})
+    uneven = pa.RecordBatch.from_pydict({"x": ["a"] * 999 + ["long" * 1_000]})
+
+    for batch in (even, uneven):
+        block = RowBlock(batch, 0, 1_000)
+        first, last = block.part(0, 990), block.part(990, 10)
+        assert first.byte_count == batch.slice(0, 990).nbytes
+        assert last.part(1, 9).byte_count == batch.slice(991, 9).nbytes

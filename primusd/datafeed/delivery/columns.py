@@ -98,7 +98,8 @@ def _plan(name: str, kind: pa.DataType) -> ColumnPlan:
         return ColumnPlan(name, "bytes", "O", 0, _variable(pa.large_binary()))
     if pa.types.is_fixed_size_list(kind):
         dtype = _dtype(name, kind.value_type)
-        return ColumnPlan(name, "fixed", dtype, kind.list_size, _fixed_list(name, dtype))
+        encode = _fixed_list(name, dtype, kind.list_size)
+        return ColumnPlan(name, "fixed", dtype, kind.list_size, encode)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         dtype = _dtype(name, kind.value_type)
         return ColumnPlan(name, "list", dtype, 0, _list(name, dtype))
@@ -186,7 +187,7 @@ def _offset_buffers(
     return Encoded(HAS_MASK, byte_count, (_mask(array), *buffers))
 
 
-def _fixed_list(name: str, dtype: str) -> Callable[[AnyArray], Encoded]:
+def _fixed_list(name: str, dtype: str, width: int) -> Callable[[AnyArray], Encoded]:
     inner = _fixed(dtype)
 
     def encode(array: AnyArray) -> Encoded:
@@ -194,7 +195,7 @@ def _fixed_list(name: str, dtype: str) -> Callable[[AnyArray], Encoded]:
             raise ColumnError(
                 f"column {name} has a row without its list; take it with layout='arrow'"
             )
-        encoded = inner(array.flatten())
+        encoded = inner(array.values.slice(array.offset * width, len(array) * width))
         if encoded.flags:
             raise ColumnError(_null_inside(name))
         return encoded

@@ -109,14 +109,14 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _matrix(batch: pa.RecordBatch, kind: pa.DataType) -> Any:
-    lacking = [name for name in batch.schema.names if batch.column(name).null_count]
-    if lacking and not pa.types.is_floating(kind):
+    lacking = next((n for n, column in enumerate(batch.columns) if column.null_count), -1)
+    if lacking >= 0 and not pa.types.is_floating(kind):
         raise ColumnError(
-            f"column {lacking[0]} has nulls, for which a matrix of {kind} has no place; take it "
-            "with layout='numpy' and nulls=…, or leave it out with columns=[…]"
+            f"column {batch.schema.names[lacking]} has nulls, for which a matrix of {kind} has no "
+            "place; take it with layout='numpy' and nulls=…, or leave it out with columns=[…]"
         )
     # With no null, NaN is left out: whole numbers would become floats.
-    tensor: Any = batch.to_tensor(null_to_nan=bool(lacking), row_major=True)
+    tensor: Any = batch.to_tensor(null_to_nan=lacking >= 0, row_major=True)
     data = pa.py_buffer(memoryview(tensor).cast("B")) if batch.num_rows else pa.py_buffer(b"")
     width = batch.num_columns
     flat: Any = pa.Array.from_buffers(kind, batch.num_rows * width, [None, data])
