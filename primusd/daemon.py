@@ -52,6 +52,7 @@ from primusd.startup import (
     prepare,
     remove_state,
     start_lines,
+    take_blobs,
     tls_of,
 )
 from primusd.state.archive import Archive
@@ -180,6 +181,7 @@ class Daemon:
     async def _live(self) -> None:
         """Lead; of a store that other heads share, again whenever that was lost."""
         async with opened_store(self._prepared, self._archive, self._ballast) as store:
+            take_blobs(self._prepared)
             while True:
                 try:
                     await self._lead(store)

@@ -30,7 +30,7 @@ from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
 from primusd.mirroring import Mirror
-from primusd.startup import Prepared, all_heads, ca_of
+from primusd.startup import Prepared, all_heads, blobs_folder, ca_of
 from primusd.state.archive import Archive
 from primusd.state.election import Heads
 from primusd.sweep import Strays
@@ -159,7 +159,7 @@ def _context(
         version=__version__,
         started_ms=clock.wall_ms(),
         state=prepared.directory.path,
-        blobs=prepared.directory.path / "blobs",
+        blobs=blobs_folder(prepared),
         archive=around.archive,
         launchers={launcher.name: launcher},
         strays=strays,

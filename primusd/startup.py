@@ -92,6 +92,40 @@ def prepare(flags: argparse.Namespace, loaded: Loaded, environ: Mapping[str, str
     return Prepared(flags, loaded, directory, token, listeners, bool(flags.ephemeral))
 
 
+def blobs_folder(prepared: Prepared) -> Path:
+    """Return where shipped files lie by their content."""
+    url = prepared.loaded.config.blobs.url
+    return Path(url.removeprefix("file://")) if url else prepared.directory.path / "blobs"
+
+
+def take_blobs(prepared: Prepared) -> None:
+    """See that a shared folder of blobs can be used, and is that of this cluster and no other.
+
+    Raises:
+        ConfigError: It cannot be written, or belongs to another cluster.
+    """
+    if not prepared.loaded.config.blobs.url:
+        return
+    folder, own = blobs_folder(prepared), prepared.directory.cluster_id
+    mark = folder / "cluster"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with mark.open("x", encoding="ascii") as file:
+                file.write(f"{own}\n")
+        except FileExistsError:
+            pass
+        known = mark.read_text(encoding="ascii").strip()
+        write_durably(folder / f"written-by-{own}", b"", mode=0o600)
+    except OSError as error:
+        raise ConfigError(f"blobs.url {folder} cannot be used: {error.strerror}") from error
+    if known != own:
+        raise ConfigError(
+            f"blobs.url {folder} belongs to cluster {known or 'that is being made'}, this is {own}",
+            hint="give each cluster a folder of its own",
+        )
+
+
 def _prepare_run(run: Path, loaded: Loaded, mode: int) -> str:
     """Make the run directory with the pid file and the token, and return the token."""
     group = loaded.config.listen.socket_group

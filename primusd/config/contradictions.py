@@ -43,6 +43,10 @@ def contradictions(config: Config, *, is_insecure: bool) -> Iterator[Contradicti
         yield Contradiction(path, etcd.quota_warn_percent, allowed)
     if config.store.kind == "etcd":
         yield from _of_etcd(etcd)
+    folder = config.blobs.url.removeprefix("file://")
+    if config.blobs.url.startswith("file:") and not folder.startswith("/"):
+        allowed = "file:///folder, from the root"
+        yield Contradiction(("blobs", "url"), config.blobs.url, allowed)
     yield from _of_files(config)
 
 

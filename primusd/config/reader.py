@@ -229,6 +229,8 @@ def _refused(setting: Setting, value: object) -> str:
         return ""
     values = value if isinstance(value, tuple) else (value,)
     for one in values:
+        if setting.not_yet.but and str(one).startswith(setting.not_yet.but):
+            continue
         if not setting.not_yet.words:
             return setting.key
         if one in setting.not_yet.words:

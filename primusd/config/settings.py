@@ -101,8 +101,8 @@ class Store(Struct, frozen=True):
 class Blobs(Struct, frozen=True):
     """Shipped files and unit lists, by content."""
 
-    url: Annotated[str, Text(), NotYet()] = ""
-    """"" is `<state>/blobs`."""
+    url: Annotated[str, Text(), NotYet(but=("file:", "/"))] = ""
+    """"" is `<state>/blobs`; else a folder that all heads reach."""
     bytes_max: Annotated[int, Size(_MIB, 1 << 50)] = 20 * _GIB
     file_bytes_max: Annotated[int, Size(_MIB, 1 << 50, key="file_max")] = 2 * _GIB
 

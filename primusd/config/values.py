@@ -116,6 +116,8 @@ class NotYet(Struct, frozen=True):
 
     words: tuple[str, ...] = ()
     """The values that are refused; none: every value but the default is."""
+    but: tuple[str, ...] = ()
+    """What a value may begin with to be carried out all the same."""
 
 
 Rule = (

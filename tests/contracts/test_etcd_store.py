@@ -378,8 +378,9 @@ def test_user_and_password_and_a_token_that_is_not_known_any_more(
 
     async def play(etcd: Etcd) -> None:
         await add_user(etcd, "primus", "s3cret")
-        settings = EtcdSettings(etcd.endpoints, user="primus", password="s3cret", try_ms=500)
-        async with Store(etcd.endpoints, cluster, settings=settings) as store:
+        # A password takes the server a while on a busy host, and so does its start.
+        settings = EtcdSettings(etcd.endpoints, user="primus", password="s3cret", try_ms=2_000)
+        async with Store((), cluster, settings=settings, ttl_ms=60_000) as store:
             await store.lead()
             await store.journal.append(entry(1))
             etcd.stop()
@@ -388,8 +389,8 @@ def test_user_and_password_and_a_token_that_is_not_known_any_more(
             await store.journal.append(entry(2))
             assert (await store.journal.load()).revision == 2
             assert await store.client.keep_alive(store.leadership.lease, within_s=1) > 0
-        wrong = EtcdSettings(etcd.endpoints, user="primus", password="x", try_ms=500)
-        async with Store(etcd.endpoints, cluster, settings=wrong) as store:
+        wrong = EtcdSettings(etcd.endpoints, user="primus", password="x", try_ms=2_000)
+        async with Store((), cluster, settings=wrong) as store:
             with pytest.raises(StoreUnavailableError, match="authentication failed") as raised:
                 await store.journal.load()
             assert "password_file" in raised.value.hint

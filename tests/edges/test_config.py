@@ -329,6 +329,13 @@ def test_what_contradicts_itself_about_etcd_is_named(tmp_path: Path, line: str, 
     assert loaded(tmp_path, text).config.store.kind == "embedded"
 
 
+def test_blobs_are_in_a_folder_that_others_reach(tmp_path: Path) -> None:
+    found = loaded(tmp_path, '[blobs]\nurl = "file:///shared/blobs"\n')
+
+    assert found.config.blobs.url == "file:///shared/blobs"
+    assert ("primusd.toml:2", "blobs.url") in faults(tmp_path, '[blobs]\nurl = "file:blobs"\n')
+
+
 def test_etcd_is_named_by_a_flag_with_its_endpoints(tmp_path: Path) -> None:
     store = loaded(tmp_path, flags={"store": "etcd://h1,h2:23790"}).config.store
 

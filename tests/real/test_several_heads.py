@@ -47,7 +47,8 @@ class Heads:
             settings = Path(head.environment["PRIMUSD_CONFIG"])
             ports = settings.read_text()
             ttl = '[store.etcd]\nleader_ttl = "5s"\n'
-            settings.write_text(f'member = "{name}"\n{ports}cpu = 2\n{ttl}')
+            blobs = f'[blobs]\nurl = "file://{heads[0].folder}/blobs"\n'
+            settings.write_text(f'member = "{name}"\n{ports}cpu = 2\n{ttl}{blobs}')
 
     def start(self, head: Head) -> None:
         address = f"127.0.0.1:{self._ports[id(head)]}"

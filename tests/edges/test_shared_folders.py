@@ -1,0 +1,70 @@
+"""What heads share beside the store, and what they may not take for theirs."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from primusd.config import load
+from primusd.errors import ConfigError
+from primusd.startup import Prepared, blobs_folder, take_blobs
+from primusd.state.directory import take_state_directory
+
+
+def prepared(tmp_path: Path, name: str, url: str) -> Prepared:
+    state = tmp_path / name
+    file = tmp_path / f"{name}.toml"
+    file.write_text(f'[blobs]\nurl = "{url}"\n')
+    loaded = load({"state_dir": state}, {"HOME": str(tmp_path)}, file, uid=1000)
+    directory = take_state_directory(state, cluster="default")
+    return Prepared(Namespace(), loaded, directory, "", (), is_ephemeral=False)
+
+
+def test_a_shared_folder_of_blobs_is_of_one_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "shared" / "blobs"
+    one = prepared(tmp_path, "one", f"file://{folder}")
+    take_blobs(one)
+    take_blobs(one)
+    assert blobs_folder(one) == folder
+
+    other = prepared(tmp_path, "other", str(folder))
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        take_blobs(other)
+
+    # The second head of a cluster has its id from the store.
+    other.directory.adopt(one.directory.cluster_id, one.directory.secret)
+    take_blobs(other)
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+
+    with pytest.raises(ConfigError, match="cannot be used"):
+        take_blobs(prepared(tmp_path, "one", f"file://{tmp_path}/file/blobs"))
+
+
+def test_blobs_lie_in_the_state_directory_where_nothing_is_said(tmp_path: Path) -> None:
+    alone = prepared(tmp_path, "one", "")
+    take_blobs(alone)
+
+    assert blobs_folder(alone) == tmp_path / "one" / "blobs"
+    assert not blobs_folder(alone).exists()
+
+
+def test_a_state_directory_with_an_embedded_store_does_not_join_a_cluster(tmp_path: Path) -> None:
+    directory = take_state_directory(tmp_path / "state", cluster="default")
+    (directory.path / "journal.db").touch()
+
+    with pytest.raises(ConfigError, match="embedded store"):
+        directory.adopt("0" * 32, b"s" * 32)
+
+
+def test_what_a_state_directory_adopted_stays(tmp_path: Path) -> None:
+    directory = take_state_directory(tmp_path / "state", cluster="default")
+    home = directory.home()
+    directory.adopt("0" * 32, b"s" * 32)
+    directory.close()
+
+    again = take_state_directory(tmp_path / "state", cluster="default")
+    assert (again.cluster_id, again.secret, again.home()) == ("0" * 32, b"s" * 32, home)
+    again.close()
