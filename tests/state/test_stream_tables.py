@@ -101,6 +101,7 @@ def events_of(name: str) -> Event:
         "PauseRequested": ev.PauseRequested(),
         "ResumeRequested": ev.ResumeRequested(),
         "SavepointRequested": ev.SavepointRequested("other"),
+        "CheckpointKept": ev.CheckpointKept("early"),
         "SavepointDropped": ev.SavepointDropped("early"),
         "RestoreRequested": ev.RestoreRequested("early"),
         "SavepointImported": ev.SavepointImported("brought", (CARRIED,)),
