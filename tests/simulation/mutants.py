@@ -266,16 +266,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a range is leased twice",
-        "primusd.datafeed.ledger.grants:grant_lease",
-        "held = draft.hold(reader, lease)",
-        "held = replace(reader, leases=(*reader.leases, lease))",
+        "primusd.datafeed.ledger.draft:StreamDraft.hold",
+        "tasks.held(state, Range(lease.lo, lease.hi))",
+        "state",
         Script(0, (PlannedJob(1, 0, ("chief", "stream")),), hosts=2, weather="windy"),
     ),
     Mutant(
         "a position is counted that nobody took",
         "primusd.datafeed.ledger.beats:_take",
-        "after.position - lease.position - skipped",
-        "after.hi - lease.position - skipped",
+        "taken_count = after.position - lease.position",
+        "taken_count = after.hi - lease.position",
         Script(6, (PlannedJob(2, 500, ("stream",)),)),
     ),
     Mutant(
