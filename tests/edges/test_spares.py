@@ -104,10 +104,9 @@ async def test_no_spare_outlives_its_node(node: NodeProcess) -> None:
 
 
 async def test_a_spare_that_was_killed_is_not_missed(node: NodeProcess) -> None:
-    first, second = await until_spares(warm_of(node))
-
-    os.kill(first, signal.SIGKILL)
-    os.kill(second, signal.SIGKILL)
+    for spare in await until_spares(warm_of(node)):
+        os.kill(spare, signal.SIGKILL)
+        await until_dead(spare)
     attempt = attempt_id()
     await node.head.launch(attempt, launch_order(*shell("echo $$; exec sleep 600")))
 
