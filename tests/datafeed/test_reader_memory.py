@@ -37,8 +37,8 @@ def read(path, form, packed, memory, *, waits):
     lease = Lease(0, 0, 0, OPEN_END, 1, 0, body=unit)
     with lock:
         orders = FeedOrders("s", (lease,), "serve", 0)
-        reader.state.obey(orders, sent_at=time.monotonic(), ttl_s=1e6)
         reader.state.is_open = True
+        reader.state.obey(orders, sent_at=time.monotonic(), ttl_s=1e6)
     thread = threading.Thread(target=reader.read)
     thread.start()
     rows, full = 0, False

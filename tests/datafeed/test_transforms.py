@@ -339,8 +339,8 @@ def feed(folder: Path, function: str, **keys: Any) -> StreamReader:
     lease = Lease(0, 0, 0, ROWS, 1, 0, body=unit_of(folder / "n.parquet", format="parquet"))
     with lock:
         orders = FeedOrders("s", (lease,), "serve", 0)
-        reader.state.obey(orders, sent_at=time.monotonic(), ttl_s=1e6)
         reader.state.is_open = True
+        reader.state.obey(orders, sent_at=time.monotonic(), ttl_s=1e6)
     return reader
 
 
