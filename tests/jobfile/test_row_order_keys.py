@@ -60,6 +60,10 @@ def test_a_weight_alone_mixes_the_sources(stream: str, source: str, mixing: str)
         ({"stream": "lanes: 65\n    order: strict"}, "1 to 64"),
         ({"stream": "order: strict", "role": "feed: stdin"}, "order: strict needs it"),
         ({"stream": "shuffle: true", "role": "feed: stdin"}, "as lines of text only"),
+        ({"stream": "tail: even"}, "uneven"),
+        ({"stream": "tail: drop", "role": "feed: stdin"}, "which counts batches"),
+        ({"stream": "tail: pad\n    order: strict"}, "not shared at the end"),
+        ({"stream": "tail: pad", "role": "restart: {unit: replica}"}, "its trainers step together"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(said: dict[str, str], wanted: str) -> None:
@@ -73,3 +77,11 @@ def test_lines_that_are_shuffled_may_go_through_a_pipe() -> None:
     text = job("shuffle: true", role="feed: stdin", form="txt")
 
     assert parse(text).spec.data["clicks"].shuffle == Shuffle()
+
+
+def test_trainers_that_step_together_restart_together() -> None:
+    spec = parse(job("tail: drop")).spec
+
+    assert spec.data["clicks"].tail == "drop"
+    assert spec.roles["worker"].restart.unit == "role"
+    assert parse(to_yaml(spec).encode()).spec == spec

@@ -101,3 +101,48 @@ def test_workers_that_step_together_end_at_the_same_step_and_the_rest_is_counted
     rows = sorted(row for batches in workers for _, *batch in batches for row in batch)
     assert len(rows) == len(set(rows))
     assert status["verdict"]["rowsSkipped"] == 337 - len(rows), status["verdict"]
+
+
+DYING = """
+import os, primus
+first = os.environ["PRIMUS_ATTEMPT"] == "1" and os.environ["PRIMUS_REPLICA"].endswith("1")
+name = os.environ["OUT"] + "/" + os.environ["PRIMUS_REPLICA"]
+with open(name, "w") as out:
+    for number, batch in enumerate(primus.dataset(batch_rows=16)):
+        if first and number == 3:
+            os._exit(1)
+        print(batch.epoch, int(batch.is_pad), *batch["id"].tolist(), file=out, flush=True)
+"""
+
+
+def test_a_group_that_steps_together_restarts_together_and_ends_at_the_same_step(
+    shared: Any,
+) -> None:
+    """`tail: pad`: who goes on is the whole group, from its first step again."""
+    folder = Path(shared.folder / "tail-pad")
+    (folder / "out").mkdir(parents=True)
+    (folder / "trainer.py").write_text(DYING)
+    (data,) = written(shared, [500])
+    job = shared.submit(f"""
+apiVersion: primus/v1
+name: tail-pad
+schedule: {{policy: gang}}
+roles:
+  worker:
+    replicas: 2
+    command: [{sys.executable}, {folder}/trainer.py]
+    env: {{OUT: "{folder}/out"}}
+    restart: {{delay: 0s}}
+    data: rows
+data:
+  rows: {{sources: [{{files: "{data}"}}], tail: pad, epochs: 2}}
+""")
+    status = shared.ended(job)
+
+    assert status["phase"] == "Succeeded", status
+    assert shared.document("data", job, "verify")["ok"]
+    texts = [path.read_text() for path in sorted((folder / "out").iterdir())]
+    one, other = ([list(map(int, line.split())) for line in text.splitlines()] for text in texts)
+    assert [epoch for epoch, *_ in one] == [epoch for epoch, *_ in other]
+    last = [row for epoch, is_pad, *rows in (*one, *other) if epoch and not is_pad for row in rows]
+    assert sorted(last) == list(range(500))
