@@ -414,18 +414,22 @@ class Daemon:
     async def _end(self) -> None:
         """Stop in order: trainers run on, unless all of it was ephemeral."""
         systemd.notify_stopping()
-        count = 0
-        if self._parts is not None:
-            engine = self._parts.engine
-            if self._prepared.is_ephemeral:
-                await self._end_jobs(engine)
-                if end_node(self._state):
-                    await wait_for_end(self._state)
-            count = living_attempts(engine)
+        if self._prepared.is_ephemeral and self._loaded.config.store.kind == "embedded":
+            # What it has to cancel is known once it leads.
+            with anyio.move_on_after(CANCEL_S):
+                while not self._leads and not self._told_again.is_set():
+                    await anyio.sleep(LOOK_S)
+        if self._parts is None or not self._leads:
+            say("primusd stopped; it did not lead")
+            return
+        engine = self._parts.engine
+        if self._prepared.is_ephemeral:
+            await self._end_jobs(engine)
+            if end_node(self._state):
+                await wait_for_end(self._state)
+        count = living_attempts(engine)
         told = f"primusd stopped; {count} trainers run on, and the next start takes them up again"
-        if self._said == STANDS_BY:
-            told = "primusd stopped; it stood by"
-        say(told if count or self._said == STANDS_BY else "primusd stopped; no trainer runs")
+        say(told if count else "primusd stopped; no trainer runs")
         if not count and not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
             say(f"  its node (pid {pid}) waits for the next start; kill {pid} ends it")
 
