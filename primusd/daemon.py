@@ -417,7 +417,7 @@ class Daemon:
         if self._prepared.is_ephemeral and self._loaded.config.store.kind == "embedded":
             # What it has to cancel is known once it leads.
             with anyio.move_on_after(CANCEL_S):
-                while not self._leads and not self._told_again.is_set():
+                while not self._leads and not self._told_again.is_set():  # noqa: ASYNC110 - either
                     await anyio.sleep(LOOK_S)
         if self._parts is None or not self._leads:
             say("primusd stopped; it did not lead")
