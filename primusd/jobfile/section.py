@@ -65,6 +65,9 @@ class Findings:
         return tuple(problem for _, problem in found)
 
 
+NOWHERE: Mapping[str, str] = {}
+
+
 class Section:
     """The fields of one mapping of a document; every wrong one is noted and reads as default."""
 
@@ -76,7 +79,7 @@ class Section:
         known: Sequence[str],
         *,
         deeper: Sequence[str] = (),
-        elsewhere: Mapping[str, str] = {},
+        elsewhere: Mapping[str, str] = NOWHERE,
     ) -> None:
         self.findings = findings
         self.path = path

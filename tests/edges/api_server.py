@@ -263,3 +263,19 @@ async def _events() -> tuple[anyio.Event, anyio.Event]:
 async def _wait_started(started: anyio.Event) -> None:
     with anyio.fail_after(20):
         await started.wait()
+
+
+def with_rows(server: Server, roles: Mapping[str, object], data: Mapping[str, object]) -> str:
+    """Return the uid of a job that has read 400 of 3,000 bytes."""
+    uid = str(server.submit(roles=roles, data=data)["uid"])
+    server.list_units(uid, sizes=(1_000, 1_000, 1_000))
+    server.run_job(uid)
+    server.read(uid, 400)
+    return uid
+
+
+def items(document: Json) -> list[Any]:  # documents, as they came
+    """Return the items of a list."""
+    found = document["items"]
+    assert isinstance(found, list)
+    return found

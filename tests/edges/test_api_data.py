@@ -14,7 +14,7 @@ from primusd.executor.protocol import Bootstrap
 from primusd.job.ids import AttemptId
 from primusd.job.spec import Resources
 from primusd.launchers.base import LauncherEvent, Listed
-from tests.edges.api_server import NAMESPACE, Server, serve
+from tests.edges.api_server import NAMESPACE, Server, items, serve, with_rows
 
 DATA = f"{NAMESPACE}/hello/data"
 STREAM = {"clicks": {"sources": [{"files": "/data/*.txt"}]}}
@@ -32,18 +32,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def uid(server: Server) -> str:
-    """A job that has read 400 of 3,000 bytes."""
-    found = str(server.submit(roles=READER, data=STREAM)["uid"])
-    server.list_units(found, sizes=(1_000, 1_000, 1_000))
-    server.run_job(found)
-    server.read(found, 400)
-    return found
-
-
-def items(document: Json) -> list[Json]:
-    found = document["items"]
-    assert isinstance(found, list)
-    return found
+    return with_rows(server, READER, STREAM)
 
 
 def test_streams_tell_where_every_byte_is(server: Server, uid: str) -> None:

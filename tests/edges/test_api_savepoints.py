@@ -10,7 +10,7 @@ from primusd.ctl.failures import ApiError
 from primusd.datafeed.ledger.events import BeatReceived
 from primusd.datafeed.protocol import BadRange, FeedReport, Held
 from primusd.job.ids import AttemptId
-from tests.edges.api_server import NAMESPACE, Server, serve
+from tests.edges.api_server import NAMESPACE, Server, items, serve, with_rows
 
 DATA = f"{NAMESPACE}/hello/data/clicks"
 STREAM = {"clicks": {"sources": [{"files": "/data/*.txt"}], "onBad": "deadLetter"}}
@@ -26,18 +26,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def uid(server: Server) -> str:
-    """A job that has read 400 of 3,000 bytes."""
-    found = str(server.submit(roles=READER, data=STREAM)["uid"])
-    server.list_units(found, sizes=(1_000, 1_000, 1_000))
-    server.run_job(found)
-    server.read(found, 400)
-    return found
-
-
-def items(document: Any) -> list[Any]:
-    found = document["items"]
-    assert isinstance(found, list)
-    return found
+    return with_rows(server, READER, STREAM)
 
 
 def call(server: Server, method: str, path: str, **body: object) -> Any:

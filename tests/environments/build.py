@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -135,21 +135,25 @@ def is_being_built(place: Path) -> bool:
     return False
 
 
+def make_all(places: Mapping[str, Path], make: Callable[[str], None]) -> None:
+    """Make one after the other, each locked from the first moment: who waits knows it comes."""
+    with ExitStack() as held:
+        locks = {name: held.enter_context(holding(place)) for name, place in places.items()}
+        for name, lock_of_it in locks.items():
+            begin = time.monotonic()
+            make(name)
+            lock_of_it.close()
+            sys.stdout.write(f"{name} {time.monotonic() - begin:.0f} s\n")
+            sys.stdout.flush()
+
+
 def main() -> None:
     """Do what the command line says."""
     if "--lock" in sys.argv:
         for name in NEEDS:
             lock(name)
         return
-    with ExitStack() as held:
-        # All from the first moment: who waits for the last is to know that it comes.
-        locks = {name: held.enter_context(holding(folder(name))) for name in NEEDS}
-        for name, lock_of_it in locks.items():
-            begin = time.monotonic()
-            build(name)
-            lock_of_it.close()
-            sys.stdout.write(f"{name} {time.monotonic() - begin:.0f} s\n")
-            sys.stdout.flush()
+    make_all({name: folder(name) for name in NEEDS}, build)
 
 
 if __name__ == "__main__":

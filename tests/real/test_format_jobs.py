@@ -163,27 +163,39 @@ data:
     ]
 
 
-def test_files_with_other_columns_are_left_out_named_and_counted(shared: Any) -> None:
-    folder = shared.folder / "schemas"
+def folder_for(head: Any, name: str) -> Path:
+    """Return a job's folder, with places for its files and what its trainer writes."""
+    folder = Path(head.folder / name)
     (folder / "in").mkdir(parents=True)
     (folder / "out").mkdir()
+    return folder
+
+
+def submit_rows(head: Any, folder: Path, stream: str) -> str:
+    """Submit a job with one worker and one stream."""
+    (folder / "trainer.py").write_text(TRAINER)
+    name: str = head.submit(f"""
+name: {folder.name}
+roles:
+  worker:
+    command: [{sys.executable}, {folder}/trainer.py]
+    env: {{OUT: {folder}/out, STREAMS: rows}}
+    data: rows
+data:
+  rows: {stream}
+""")
+    return name
+
+
+def test_files_with_other_columns_are_left_out_named_and_counted(shared: Any) -> None:
+    folder = folder_for(shared, "schemas")
     for part in range(4):
         columns = {"n": [part * 10 + number for number in range(10)]}
         if part == 2:
             columns["new"] = columns["n"]
         pq.write_table(pa.table(columns), folder / f"in/{part}.parquet")
-    (folder / "trainer.py").write_text(TRAINER)
-    name = shared.submit(f"""
-name: schemas
-roles:
-  worker:
-    replicas: 1
-    command: [{sys.executable}, {folder}/trainer.py]
-    env: {{OUT: {folder}/out, STREAMS: rows}}
-    data: rows
-data:
-  rows: {{sources: [{{files: "{folder}/in/*.parquet"}}], onSchema: skip}}
-""")
+    stream = f'{{sources: [{{files: "{folder}/in/*.parquet"}}], onSchema: skip}}'
+    name = submit_rows(shared, folder, stream)
 
     status = shared.ended(name)
 
@@ -199,22 +211,9 @@ data:
 def test_a_file_that_is_not_of_its_format_fails_the_job_and_names_it(
     shared: Any,
 ) -> None:
-    folder = shared.folder / "wrong"
-    (folder / "in").mkdir(parents=True)
-    (folder / "out").mkdir()
+    folder = folder_for(shared, "wrong")
     (folder / "in/a.tfrecord").write_bytes(b"<html>not found</html>")
-    (folder / "trainer.py").write_text(TRAINER)
-    name = shared.submit(f"""
-name: wrong
-roles:
-  worker:
-    replicas: 1
-    command: [{sys.executable}, {folder}/trainer.py]
-    env: {{OUT: {folder}/out, STREAMS: rows}}
-    data: rows
-data:
-  rows: {{sources: [{{files: {folder}/in/a.tfrecord}}]}}
-""")
+    name = submit_rows(shared, folder, f"{{sources: [{{files: {folder}/in/a.tfrecord}}]}}")
 
     status = shared.ended(name)
 

@@ -15,12 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.environments.build import cache, holding, is_being_built
+from tests.environments.build import cache, is_being_built, make_all
 
 HERE = Path(__file__).parent
 JAVA = tuple(sorted(one.stem for one in HERE.glob("*.xml")))
@@ -145,15 +144,7 @@ def main() -> None:
             _copy_jars(name, place)
             _hashes(name).write_text(_told(place))
         return
-    with ExitStack() as held:
-        # All from the first moment: who waits for the last is to know that it comes.
-        locks = {name: held.enter_context(holding(folder(name))) for name in (*JAVA, *NODE)}
-        for name, lock_of_it in locks.items():
-            begin = time.monotonic()
-            fetch(name)
-            lock_of_it.close()
-            sys.stdout.write(f"{name} {time.monotonic() - begin:.0f} s\n")
-            sys.stdout.flush()
+    make_all({name: folder(name) for name in (*JAVA, *NODE)}, fetch)
 
 
 if __name__ == "__main__":

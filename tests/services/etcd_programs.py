@@ -15,12 +15,11 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.environments.build import cache, find_python, holding, is_being_built
+from tests.environments.build import cache, find_python, is_being_built, make_all
 
 HERE = Path(__file__).parent / "etcd_modules"
 DEBIAN = "3.4"
@@ -114,15 +113,7 @@ def _build(version: str, place: Path) -> None:
 def main() -> None:
     """Do what the command line says."""
     names = (DEBIAN, *BUILT) if "--all" in sys.argv else (DEBIAN,)
-    with ExitStack() as held:
-        # All from the first moment: who waits for the last is to know that it comes.
-        locks = {name: held.enter_context(holding(folder(name))) for name in names}
-        for name, lock_of_it in locks.items():
-            begin = time.monotonic()
-            fetch(name)
-            lock_of_it.close()
-            sys.stdout.write(f"etcd {name} {time.monotonic() - begin:.0f} s\n")
-            sys.stdout.flush()
+    make_all({name: folder(name) for name in names}, fetch)
 
 
 if __name__ == "__main__":

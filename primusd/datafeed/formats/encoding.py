@@ -29,6 +29,28 @@ _encode = msgspec.json.Encoder().encode
 
 
 def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
+def piped(
+    rows: Callable[[int], Iterable[RowBlock]], framing: str, what: str
+) -> Iterator[PipeBlock]:
+    """Yield rows as pieces of a pipe.
+
+    Args:
+        rows: Gives the blocks of one range, about so many bytes each.
+        framing: As the job file says.
+        what: They are, for people.
+
+    Raises:
+        ReadError: They have no form for this framing.
+    """
+    if framing not in FRAMINGS:
+        raise ReadError(
+            f"{what} cannot go to standard input as {framing}; use framing: lines, which gives one "
+            "JSON object a row",
+            kind="data",
+        )
+    yield from pieces_of(rows(PIPE_ROWS_BYTES), framing)
+
+
     """Yield the rows of blocks as pieces of a pipe.
 
     Args:

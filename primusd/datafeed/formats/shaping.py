@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from primusd.datafeed.formats.base import Direct, Measured, PipeBlock, ReadError, RowBlock, RowFile
-from primusd.datafeed.formats.encoding import FRAMINGS, PIPE_ROWS_BYTES, pieces_of
+from primusd.datafeed.formats.encoding import piped
 from primusd.datafeed.formats.filtering import Filter
 from primusd.datafeed.formats.schemas import SchemaKeeper
 from primusd.datafeed.formats.settings import Settings
@@ -69,13 +69,8 @@ class Shaped:
         if direct is not None and framing in direct.framings:
             yield from direct.pieces(lo, hi, framing=framing)
             return
-        if framing not in FRAMINGS:
-            raise ReadError(
-                f"{self._unit.location} cannot be fed to stdin as {framing}; use framing: lines, "
-                "which gives one JSON object a row",
-                kind="data",
-            )
-        yield from pieces_of(self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES), framing)
+        what = f"rows of {self._unit.location}"
+        yield from piped(lambda most: self.rows(lo, hi, block_bytes=most), framing, what)
 
 
 def no_name(unit: Unit, error: UnicodeDecodeError) -> ReadError:

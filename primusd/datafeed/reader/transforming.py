@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from primusd.datafeed.formats import transform_worker
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile
-from primusd.datafeed.formats.encoding import FRAMINGS, json_rows, pieces_of
+from primusd.datafeed.formats.encoding import json_rows, piped
 from primusd.datafeed.formats.settings import Place
 from primusd.datafeed.formats.transform_wire import Applied, Apply, Failed, decode_answer, encode
 from primusd.datafeed.formats.user_process import (
@@ -33,7 +33,6 @@ from primusd.job.spec import Transform
 LOSSES_MAX = 3
 """So many processes may end over the same rows before these are suspected."""
 BLOCK_BYTES_MIN = 64 << 10
-PIPE_ROWS_BYTES = 4 << 20
 HEAD_BYTES = 64
 SHARE = 4
 """A result may take one part in so many of the reader's memory."""
@@ -276,13 +275,8 @@ class Transformed:
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield transformed rows, encoded for a pipe."""
-        if framing not in FRAMINGS:
-            raise ReadError(
-                f"rows of {self._request.function} cannot go to standard input as {framing}; use "
-                "framing: lines, which gives one JSON object a row",
-                kind="data",
-            )
-        yield from pieces_of(self.rows(lo, hi, block_bytes=PIPE_ROWS_BYTES), framing)
+        what = f"rows of {self._request.function}"
+        yield from piped(lambda most: self.rows(lo, hi, block_bytes=most), framing, what)
 
     def _begun(self, block: RowBlock) -> _Flight | None:
         return self._pool.begin(self._request, block.batch) if block.row_count else None

@@ -168,6 +168,15 @@ class Storage(Protocol):
         ...
 
 
+def kind_of(error: Exception, text: str, *, gone: Sequence[str], denied: Sequence[str]) -> str:
+    """Return which kind of `StorageError` a client's error is, by its type and its words."""
+    if any(word in text for word in gone):
+        return "vanished"
+    if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in denied):
+        return "data"
+    return "transient"
+
+
 def part_of(location: str) -> str:
     """Return the hidden name beside a file under which it is written first."""
     folder, _, name = location.rpartition("/")

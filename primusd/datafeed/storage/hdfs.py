@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, Protocol, TypeVar
 
-from primusd.datafeed.storage.base import Entry, Handle, StorageError, part_of
+from primusd.datafeed.storage.base import Entry, Handle, StorageError, kind_of, part_of
 
 # By itself the client tries for three minutes; whoever asked does so again, and longer.
 CONFIG = {
@@ -127,17 +127,9 @@ def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     except (OSError, RuntimeError, ValueError) as error:
         # What it knows of each DataNode is long, and tells a person nothing.
         text = " ".join(str(error).partition(": [DatanodeInfo")[0].split())[:400]
-        raise StorageError(text, kind=_kind(error, text)) from error
+        raise StorageError(text, kind=kind_of(error, text, gone=_GONE, denied=_DENIED)) from error
     except BaseException as error:
         # What the client's own language calls a panic is no Exception here.
         if type(error).__name__ != "PanicException":
             raise
         raise StorageError(f"the client gave up: {error}", kind="transient") from error
-
-
-def _kind(error: Exception, text: str) -> str:
-    if any(word in text for word in _GONE):
-        return "vanished"
-    if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in _DENIED):
-        return "data"
-    return "transient"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from primusd.datafeed.storage.base import Entry, Handle, StorageError
+from primusd.datafeed.storage.base import Entry, Handle, StorageError, kind_of
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from pyarrow import NativeFile, fs
@@ -165,12 +165,4 @@ def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
         raise StorageError(f"{location} does not exist", kind="vanished") from None
     except (OSError, ValueError, ArrowException) as error:
         text = " ".join(str(error).split())[:400]
-        raise StorageError(text, kind=_kind(error, text)) from error
-
-
-def _kind(error: Exception, text: str) -> str:
-    if any(word in text for word in _GONE):
-        return "vanished"
-    if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in _DENIED):
-        return "data"
-    return "transient"
+        raise StorageError(text, kind=kind_of(error, text, gone=_GONE, denied=_DENIED)) from error
