@@ -28,7 +28,6 @@ NEWLINE = ord("\n")
 _encode = msgspec.json.Encoder().encode
 
 
-def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
 def piped(
     rows: Callable[[int], Iterable[RowBlock]], framing: str, what: str
 ) -> Iterator[PipeBlock]:
@@ -51,6 +50,7 @@ def piped(
     yield from pieces_of(rows(PIPE_ROWS_BYTES), framing)
 
 
+def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
     """Yield the rows of blocks as pieces of a pipe.
 
     Args:
