@@ -28,7 +28,7 @@ def told_lines(stream: Json) -> list[str]:
     if repeated := count(stream, "repeatedMax"):
         lines.append(f"at most {grouped(repeated)} {unit} came twice")
     if sampled := count(mapping(stream, "positions"), "leftOut"):
-        lines.append(f"{grouped(sampled)} rows were left out by its sample or transform")
+        lines.append(f"{grouped(sampled)} rows were left out by its filter, sample or transform")
     lines.append(_left_out(stream, unit))
     if ahead := count(stream, "bufferedBytes"):
         lines.append(f"{_bytes(ahead)} are read ahead")

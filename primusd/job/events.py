@@ -224,7 +224,7 @@ class StreamFinished(JobMachineEvent, frozen=True):
     missing: int = 0
     """Folders by time that did not come and were passed over."""
     left_out: int = 0
-    """Rows that its sample left out; of `consumed`."""
+    """Rows that filter, sample or transform left out; of `consumed`."""
 
 
 class StreamFailed(JobMachineEvent, frozen=True):

@@ -278,7 +278,7 @@ class StreamSummary(Struct, frozen=True, array_like=True):
     missing: int = 0
     """Folders by time that did not come and were passed over."""
     left_out: int = 0
-    """Rows that its sample left out."""
+    """Rows that filter, sample or transform left out."""
 
 
 class Peers(Struct, frozen=True, array_like=True):

@@ -450,11 +450,6 @@ def has_files(spec: StreamSpec) -> bool:
     return any(source.kafka is None for source in spec.sources)
 
 
-def leaves_rows_out(spec: StreamSpec) -> bool:
-    """Return whether a stream's sample, or its transform, may leave rows out."""
-    return spec.sample is not None or (spec.transform is not None and spec.transform.may_drop)
-
-
 def follows_topics(spec: StreamSpec) -> bool:
     """Return whether a stream has a source that is followed."""
     return any(source.kafka is not None for source in spec.sources)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from primusd.job.formats import has_bytes, told_by_name
 from primusd.job.ids import Span, replica_name
-from primusd.job.spec import JobSpec, follows_topics, has_files
+from primusd.job.spec import JobSpec, StreamSpec, follows_topics, has_files
 
 
 def duration_words(duration_ms: int) -> str:
@@ -52,13 +52,24 @@ def missing_words(count: int, of: str = "") -> str:
     return f"{folders}{of} did not come and {'was' if count == 1 else 'were'} passed over"
 
 
+def leaving_out(spec: StreamSpec) -> tuple[str, ...]:
+    """Return the keys of a stream that may leave rows out, and count them."""
+    found = {
+        "filter": bool(spec.decoding.filter),
+        "sample": spec.sample is not None,
+        "transform": spec.transform is not None and spec.transform.may_drop,
+    }
+    return tuple(key for key, may_leave in found.items() if may_leave)
+
+
 def sampled_words(count: int, spec: JobSpec, stream: str) -> str:
-    """Return how many rows the sample of a stream, or its transform, left out."""
+    """Return how many rows the filter of a stream, its sample, or its transform left out."""
     of = spec.data.get(stream.partition("@")[0])
-    if of is None or of.transform is None or not of.transform.may_drop:
+    by = () if of is None else leaving_out(of)
+    if by in ((), ("sample",)):
         return f"{count} {'row is' if count == 1 else 'rows are'} not in the sample"
-    by = "transform" if of.sample is None else "sample and transform"
-    return f"{count} {'row was' if count == 1 else 'rows were'} left out by the {by}"
+    keys = ", ".join(by[:-1]) + f" and {by[-1]}" if len(by) > 1 else by[0]
+    return f"{count} {'row was' if count == 1 else 'rows were'} left out by the {keys}"
 
 
 def left_out_words(count: int, unit: str, unsized: int) -> str:

@@ -36,7 +36,7 @@ class PositionsStatus(_Document, frozen=True, kw_only=True):
     expected: Number = UNSET
     """The total; while not every unit has been opened, guessed from the units' bytes."""
     left_out: Number = UNSET
-    """Rows of all epochs that sample or transform left out; they count as done. Absent without."""
+    """Rows of all epochs that filter, sample, transform left out; they count as done, where any."""
 
 
 class SourceStatus(_Document, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from primusd.datafeed.ledger.places import PartitionPlace, partition_places
 from primusd.datafeed.ledger.ranges import measure
 from primusd.datafeed.protocol import FeedReport
 from primusd.job.ids import AttemptId
-from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless, leaves_rows_out
+from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
+from primusd.job.wording import leaving_out
 from primusd.views import feed_documents as documents
 from primusd.views import feed_findings, feed_sources
 from primusd.views.documents import StreamStatus
@@ -132,7 +133,7 @@ def _positions(stream: Stream, places: Positions) -> documents.PositionsStatus:
         skipped=places.skipped,
         dead=places.dead,
         expected=_known(places.expected),
-        left_out=stream.left_out if leaves_rows_out(stream.spec) else UNSET,
+        left_out=stream.left_out if leaving_out(stream.spec) else UNSET,
     )
 
 

@@ -13,8 +13,11 @@ import pytest
 from primusd.datafeed import keyed
 from primusd.datafeed.drawing import Drawing, described, drawing_of
 from primusd.datafeed.formats.base import ReadError, RowBlock, UnitFile, open_unit
+from primusd.datafeed.formats.opening import Opener
+from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.reader.drawn import drawn
+from primusd.job.conditions import parse_condition
 from primusd.job.spec import Sample, Shuffle, Source, StreamSpec
 
 ROWS = 5_000
@@ -143,6 +146,37 @@ def test_a_sample_is_the_same_rows_in_every_epoch_and_what_it_leaves_out_is_coun
         blocks = list(file.rows(0, file.end, block_bytes=3_000))
         left_out = sum(b.left_out(b.hi) - b.left_out(b.lo) for b in blocks if b.left_out)
         assert left_out + len(taken[0]) == ROWS
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        Drawing(),
+        Drawing(sample=Sample(300_000)),
+        SHUFFLED,
+        Drawing(SHUFFLED.shuffle, Sample(300_000)),
+    ],
+)
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_C54_a_filter_before_it_counts_as_well(form: str, drawing: Drawing, tmp_path: Path) -> None:
+    """In slices, samples and permuted groups: rows and left out add up."""
+    unit = parquet(tmp_path)
+    if form == "jsonl":
+        path = tmp_path / "part.jsonl"
+        path.write_text("".join(f'{{"n": {n}}}\n' for n in range(ROWS)))
+        unit = _unit(path, form)
+    chosen = Settings(filter=(parse_condition("n >= 2345"),))
+    rows = counted = 0
+    for number in range(3):
+        part = _unit(Path(unit.location), unit.options["format"], slice=f"{number}/3")
+        file, _ = drawn(Opener(chosen).open(part), part, 0, drawing)
+        for block in file.rows(0, file.end, block_bytes=3_000):
+            rows += block.row_count
+            if block.left_out is not None:
+                counted += block.left_out(block.hi) - block.left_out(block.lo)
+
+    assert 0 < rows < ROWS
+    assert rows + counted == ROWS
 
 
 @MAKERS

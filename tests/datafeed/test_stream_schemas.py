@@ -236,6 +236,61 @@ def test_conditions_choose_rows_in_their_places(tmp_path: Path, text: str, rows:
     assert [row["n"] for block in blocks for row in block.batch.to_pylist()] == rows
     assert (blocks[0].lo, blocks[-1].hi) == (0, 6)
     assert all(a.hi == b.lo for a, b in itertools.pairwise(blocks))
+    assert left_out(blocks) == 6 - len(rows)
+
+
+def left_out(blocks: list[RowBlock]) -> int:
+    """Return how many rows blocks count as left out."""
+    counted = ((block, block.left_out) for block in blocks)
+    return sum(told(one.hi) - told(one.lo) for one, told in counted if told is not None)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("cut", [0, 7, 45])
+def test_C54_what_a_filter_leaves_out_is_counted_wherever_it_is_cut(
+    tmp_path: Path, form: str, cut: int
+) -> None:
+    path = tmp_path / f"a.{form}"
+    if form == "csv":
+        path.write_text("".join(f"{n}\n" for n in ("n", *range(100))))
+    elif form == "jsonl":
+        path.write_bytes(jsonl([{"n": n} for n in range(100)]))
+    else:
+        written(path, {"n": list(range(100))}, row_group_size=10)
+    unit = opener_of(filter=(parse_condition("n >= 85"),)).open(unit_of(path, format=form))
+
+    blocks = [
+        *unit.rows(0, cut, block_bytes=90),
+        *unit.rows(cut, unit.end, block_bytes=90),
+    ]
+
+    assert sum(block.row_count for block in blocks) == 15
+    assert left_out(blocks) == 85
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_C54_row_groups_that_are_not_read_count_as_if_they_were(
+    tmp_path: Path, *, has_statistics: bool
+) -> None:
+    path = written(
+        tmp_path / "a.parquet",
+        {"n": list(range(100))},
+        row_group_size=10,
+        write_statistics=has_statistics,
+    )
+    unit = opener_of(filter=(parse_condition("n > 42"),)).open(unit_of(path, format="parquet"))
+
+    blocks = list(unit.rows(5, 95, block_bytes=1 << 20))
+
+    has_empty = [block.lo for block in blocks if not block.row_count]
+    assert len(has_empty) == 4
+    assert left_out(blocks) == 38
+    assert sum(block.row_count for block in blocks) == 52
+    # The same when it ends within a group that was not read, and piece by piece for a pipe.
+    assert left_out(list(unit.rows(3, 17, block_bytes=1 << 20))) == 14
+    pieces = list(unit.pieces(5, 95, framing="lines"))
+    counted = [(piece, piece.left_out) for piece in pieces]
+    assert sum(told(one.hi) - told(one.lo) for one, told in counted if told is not None) == 38
 
 
 quick = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from primusd.datafeed.protocol import Unit
+from primusd.job.decoding import Decoding
+from primusd.job.formats import plan_of
 from primusd.job.spec import Sample, Shuffle, Source, StreamSpec
 from tests.edges.fed_trainer import fed, units_of
 from tests.edges.ledger_grantor import LedgerGrantor
@@ -191,6 +193,34 @@ def test_small_files_are_shuffled_with_each_other_and_what_is_left_out_is_counte
     assert grantor.driver.now.consumed == 1_200
     if not is_sampled:
         assert len({row // 100 for row in batches[3][1:]}) >= 4
+
+
+@pytest.mark.parametrize("delivery", ["socket", "stdin"])
+def test_C54_what_a_filter_leaves_out_is_counted_on_either_way(
+    tmp_path: Path, delivery: str
+) -> None:
+    """A row group that is not read counts like one of which each row was looked at."""
+    units = parquet(tmp_path / "d", 2, 500)
+    chosen = Decoding(filter=("n >= 250", "n != 700"))
+    spec = StreamSpec("clicks", (Source("/d"),), decoding=chosen)
+    grantor = LedgerGrantor(spec, units)
+    plan = grantor.plan() if delivery == "socket" else grantor.plan("stdin", "lines")
+    plan = replace(plan, format=plan_of(spec))
+
+    async def main() -> str:
+        async with fed(grantor, plan, name="worker-0") as one:
+            if delivery == "stdin":
+                return await one.finish(one.start(["cat"]))
+            return await one.finish(one.start_script(PRINT, "60", "0"))
+
+    text = anyio.run(main)
+
+    if delivery == "stdin":
+        assert len(text.splitlines()) == 749
+    else:
+        assert sum(len(batch) - 1 for batch in batches_of(text)) == 749
+    assert grantor.driver.now.left_out == 251
+    assert grantor.driver.now.consumed == 1_000
 
 
 def test_shuffled_lines_go_to_standard_input(tmp_path: Path) -> None:

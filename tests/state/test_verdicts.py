@@ -1,11 +1,13 @@
 """How jobs end (C01 to C04, C07 to C09, C48, A1, A4, A14)."""
 
 import pytest
+from msgspec.structs import replace
 
 from primusd.admission.events import JobForgotten
 from primusd.job import events as ev
+from primusd.job.decoding import Decoding
 from primusd.job.phases import AttemptPhase
-from primusd.job.spec import KafkaSource, Offsets, Reading, Source, StreamSpec, TimeRange
+from primusd.job.spec import KafkaSource, Offsets, Reading, Sample, Source, StreamSpec, TimeRange
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec
 
 CLICKS = StreamSpec("clicks", (Source("/data/*.txt"),))
@@ -378,6 +380,34 @@ def test_C48_files_whose_length_nobody_knows_are_not_counted_as_one_row(
     readers(cluster)
 
     cluster.say(ev.StreamFinished("clicks", 97, skipped, unsized), by="stream")
+    cluster.exit("worker-0", "worker-1")
+
+    assert cluster.job.verdict is not None
+    assert words in cluster.job.verdict.message
+    assert words.replace(" of stream clicks", "") in cluster.told("StreamFinished")
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (replace(CLICKS, sample=Sample(1)), "7 rows are not in the sample of stream clicks"),
+        (
+            replace(CLICKS, decoding=Decoding(filter=("n > 1",))),
+            "7 rows were left out by the filter of stream clicks",
+        ),
+        (
+            replace(CLICKS, decoding=Decoding(filter=("n > 1",)), sample=Sample(1)),
+            "7 rows were left out by the filter and sample of stream clicks",
+        ),
+    ],
+)
+def test_C54_rows_that_the_job_asked_to_leave_out_are_named_by_what_left_them_out(
+    stream: StreamSpec, words: str
+) -> None:
+    cluster = Cluster()
+    readers(cluster, stream)
+
+    cluster.say(ev.StreamFinished("clicks", 97, 0, left_out=7), by="stream")
     cluster.exit("worker-0", "worker-1")
 
     assert cluster.job.verdict is not None

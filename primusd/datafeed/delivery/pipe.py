@@ -191,6 +191,7 @@ class PipeDelivery:
                         row_count=piece.row_count,
                         locate=piece.locate,
                         now=now,
+                        left_out=piece.left_out,
                     )
                     state.note_want(self._reader.buffered_bytes)
                     self._desk.changed.notify_all()

@@ -36,7 +36,7 @@ class RowBlock:
     first: int = -1
     """Where its first record begins; needed with `ends`."""
     left_out: "Callable[[int], int] | None" = None
-    """How many records that a sample left out lie before a position, from anywhere; None: none."""
+    """How many records that were left out lie before a position, from anywhere; None: none."""
     row_bytes: int = -1
     """What a row takes, of a part of a block; 0: not all take the same; -1: nobody looked."""
 
@@ -73,7 +73,7 @@ class RowBlock:
     def part(self, first_row: int, row_count: int) -> "RowBlock":
         """Return some of its rows, with their positions."""
         last = first_row + row_count
-        lo = self.position_after(first_row)
+        lo = self.position_after(first_row) if first_row else self.lo
         return replace(
             self,
             batch=self.batch.slice(first_row, row_count),
@@ -118,6 +118,8 @@ class PipeBlock:
     """What follows the span."""
     preface: bytes = b""
     """What comes before the first piece that goes through the pipe, and before no other."""
+    left_out: "Callable[[int], int] | None" = None
+    """As of `RowBlock`."""
 
     def begun(self) -> "PipeBlock":
         """Return it as the first piece of a pipe."""

@@ -6,6 +6,7 @@ other it is a JSON object.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -58,15 +59,20 @@ def pieces_of(blocks: Iterable[RowBlock], framing: str) -> Iterator[PipeBlock]:
         framing: `lines`, `lines0`, `len32`, `arrow-stream`, or `raw`: values one after the other.
     """
     for block in blocks:
-        if framing == "arrow-stream":
-            yield _arrow_piece(block)
-            continue
-        if is_of_values(block.batch.schema):
-            yield _value_piece(block, framing)
-            continue
-        for first in range(0, max(1, block.row_count), JSON_ROWS):
-            count = min(JSON_ROWS, block.row_count - first)
-            yield _json_piece(block.part(first, count), framing)
+        for piece in _block_pieces(block, framing):
+            yield piece if block.left_out is None else replace(piece, left_out=block.left_out)
+
+
+def _block_pieces(block: RowBlock, framing: str) -> Iterator[PipeBlock]:
+    if framing == "arrow-stream":
+        yield _arrow_piece(block)
+        return
+    if is_of_values(block.batch.schema):
+        yield _value_piece(block, framing)
+        return
+    for first in range(0, max(1, block.row_count), JSON_ROWS):
+        count = min(JSON_ROWS, block.row_count - first)
+        yield _json_piece(block.part(first, count), framing)
 
 
 def is_of_values(schema: pa.Schema) -> bool:

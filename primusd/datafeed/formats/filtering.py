@@ -1,13 +1,13 @@
 """Conditions on rows, evaluated column-wise; and what statistics of many rows rule out."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from primusd.datafeed.formats.base import ReadError, RowBlock
+from primusd.datafeed.formats.keeping import kept_rows
 from primusd.datafeed.formats.nested import AnyArray, AnyScalar, column_at
 from primusd.job.conditions import Condition, Value
 
@@ -36,7 +36,7 @@ class Filter:
         self._typed = typed
 
     def apply(self, block: RowBlock) -> RowBlock:
-        """Return the rows that meet all conditions; the block still carries all its positions.
+        """Return the rows that meet all conditions; the block counts the others.
 
         Raises:
             ReadError: A condition does not fit its column.
@@ -50,13 +50,7 @@ class Filter:
             mask &= np.asarray(_holds(column, condition))
         if mask.all():
             return block
-        kept = np.flatnonzero(mask)
-        begins = _begins(block)[kept]
-        # Each row ends where the next one that is kept begins, the last one with the block.
-        ends = np.append(begins[1:], block.hi) if len(kept) else begins
-        rows = batch.filter(pa.array(mask))
-        first = int(begins[0]) if len(kept) else -1
-        return replace(block, batch=rows, ends=ends, first=first)
+        return kept_rows(block, mask, batch.filter(pa.array(mask)))
 
 
 def matches_range(condition: Condition, low: object, high: object, kind: pa.DataType) -> bool:
@@ -80,12 +74,6 @@ def matches_range(condition: Condition, low: object, high: object, kind: pa.Data
 
 def _le(one: AnyScalar, other: AnyScalar) -> bool:
     return bool(pc.less_equal(one, other).as_py())
-
-
-def _begins(block: RowBlock) -> np.ndarray:
-    if block.ends is None:
-        return np.arange(block.lo, block.lo + block.row_count)
-    return np.concatenate(([block.first], block.ends[:-1]))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> AnyArray:

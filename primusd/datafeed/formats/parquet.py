@@ -54,7 +54,7 @@ class ParquetUnit:
     def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
         """Yield blocks of at most 65,536 rows; groups outside of the range are not read.
 
-        A group in which no row can meet the conditions is passed over, without a row.
+        A group in which no row can meet the conditions is passed over: its rows count as left out.
         """
         hi = min(hi, self.end)
         if lo >= hi:
@@ -235,7 +235,9 @@ class ParquetUnit:
     def _passed_over(self, lo: int, hi: int) -> RowBlock:
         import numpy as np  # noqa: PLC0415 with pyarrow, after the fork
 
-        return RowBlock(self._empty(), lo, hi, ends=np.empty(0, np.int64))
+        rows = self._empty()
+        # Counted as a filter would that looked at each row.
+        return RowBlock(rows, lo, hi, ends=np.empty(0, np.int64), left_out=lambda at: at - lo)
 
     # Columns.
 

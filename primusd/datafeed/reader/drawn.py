@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from primusd.datafeed.drawing import Drawing
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile
+from primusd.datafeed.formats.keeping import begins_of, kept_rows
 from primusd.datafeed.keyed import key_of
 from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import Unit
@@ -218,35 +219,13 @@ class _Sampled:
             yield self._sampled(block)
 
     def _sampled(self, block: RowBlock) -> RowBlock:
-        count = block.row_count
-        if not count:
+        if not block.row_count:
             return block
-        if block.ends is None:
-            starts = np.arange(block.lo, block.lo + count, dtype=np.int64)
-        else:
-            starts = np.concatenate(((block.first,), block.ends[:-1]))
-        kept = np.flatnonzero(_hashed(starts, self._key) < self._below)
-        ends = np.append(starts[kept[1:]], block.hi) if len(kept) else starts[:0]
-        return replace(
-            block,
-            batch=block.batch.take(kept),
-            ends=ends,
-            first=int(starts[kept[0]]) if len(kept) else block.lo,
-            left_out=_Below(np.delete(starts, kept)),
-        )
+        mask = _hashed(begins_of(block), self._key) < self._below
+        return kept_rows(block, mask, block.batch.take(np.flatnonzero(mask)))
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         yield from _pieces(self, lo, hi, framing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """How many of some positions lie below another."""
-
-    positions: "np.ndarray"
-
-    def __call__(self, position: int) -> int:
-        return int(self.positions.searchsorted(position))
 
 
 def _hashed(values: "np.ndarray", key: np.uint64) -> "np.ndarray":
@@ -283,7 +262,7 @@ def _pieces(file: UnitFile, lo: int, hi: int, framing: str) -> Iterator[PipeBloc
     """Yield rows as lines for a pipe."""
     for block in file.rows(lo, hi, block_bytes=PIPE_BLOCK_BYTES):
         if not block.row_count:
-            yield PipeBlock(block.lo, block.hi, 0, block.position_after)
+            yield PipeBlock(block.lo, block.hi, 0, block.position_after, left_out=block.left_out)
             continue
         if block.batch.schema.names != ["line"] or framing != "lines":
             raise ReadError(
@@ -302,16 +281,19 @@ def _pieces(file: UnitFile, lo: int, hi: int, framing: str) -> Iterator[PipeBloc
             block.row_count,
             _Located(np.cumsum(lengths), block),
             data=data,
+            left_out=block.left_out,
         )
 
 
 def _moved(block: RowBlock, by: int) -> RowBlock:
+    counted = block.left_out
     return replace(
         block,
         lo=block.lo + by,
         hi=block.hi + by,
         ends=None if block.ends is None else block.ends + by,
         first=block.first + by if block.ends is not None else block.first,
+        left_out=None if counted is None else lambda position: counted(position - by),
     )
 
 

@@ -20,7 +20,7 @@ class Flight(Struct, frozen=True):
     locate: Callable[[int], int]
     """Its position after so many of them, rounded down to a record."""
     left_out: Callable[[int], int] | None = None
-    """How many records that a sample left out lie before a position; None: none."""
+    """How many records that were left out lie before a position; None: none."""
 
     def passed(self, position: int) -> int:
         """Return how many left out ones it has before a position."""
@@ -35,7 +35,7 @@ class Taken(Struct, frozen=True):
     row_count: int
     """Newly taken, as far as it is known."""
     left_out: int = 0
-    """Newly passed over because a sample left them out."""
+    """Newly passed over: filter, sample or transform left them out."""
 
 
 class InFlight:
