@@ -23,7 +23,8 @@ from primusd.job.events import (
     VerdictRequested,
 )
 from primusd.job.ids import Span, parse_replica, spans
-from primusd.job.model import Job
+from primusd.job.model import Job, Verdict
+from primusd.job.phases import JobPhase
 from primusd.jobfile.patching import check_sizes
 from primusd.records import Proposal
 from primusd.views import documents
@@ -102,16 +103,30 @@ async def finish(request: web.Request) -> web.Response:
         raise MalformedError("as has to be Succeeded or Failed", errors=(problem,))
     event = VerdictRequested(body.as_phase, _checked_reason(body.reason))
     job = find_job(request)
-    if _is_decided(job, body.as_phase):
+    decided = _decided(job)
+    if decided is None:
+        return await _act(request, event)
+    if decided.as_phase == body.as_phase:
         return await _act(request)
-    return await _act(request, event)
+    if job.is_final:
+        return await _act(request, event)  # Its table has the words.
+    name = job.spec.name
+    raise PhaseConflictError(
+        f"{name} is being finished as {decided.as_phase} ({decided.decided_by}: "
+        f"{decided.message}): it cannot be finished as {body.as_phase} as well",
+        phase=job.phase,
+        event=VerdictRequested.__name__,
+        hint=f"the first verdict stands; primusctl describe {name} shows it",
+    )
 
 
-def _is_decided(job: Job, as_phase: str) -> bool:
-    """Return whether a person ended the job in this way already."""
+def _decided(job: Job) -> Verdict | None:
+    """Return the verdict by which a person ended the job, or is ending it; None: no such one."""
     verdict = job.verdict
-    is_same = verdict is not None and verdict.as_phase == as_phase
-    return job.is_final and is_same and verdict is not None and verdict.reason == "DecidedByUser"
+    if verdict is None or verdict.reason != "DecidedByUser":
+        return None
+    is_under_way = job.phase is JobPhase.STOPPING and job.then == verdict.as_phase
+    return verdict if job.is_final or is_under_way else None
 
 
 async def restart(request: web.Request) -> web.Response:

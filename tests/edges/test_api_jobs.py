@@ -414,6 +414,26 @@ def test_a_person_may_decide_the_verdict(server: Server) -> None:
     assert "good enough" in str(verdict["message"])
 
 
+def test_of_two_verdicts_of_people_the_first_stands_while_the_job_stops(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+    server.client.call("POST", f"{HELLO}:finish", body={"as": "Succeeded", "reason": "enough"})
+
+    error = refused(server, "POST", f"{HELLO}:finish", body={"as": "Failed", "reason": "bad"})
+    again = {"as": "Succeeded", "reason": "I say so too"}
+    told = server.client.call("POST", f"{HELLO}:finish", body=again)["status"]
+
+    assert (error.status, error.code) == (409, "PhaseConflict")
+    assert "hello is being finished as Succeeded (uid:" in str(error)
+    assert "enough): it cannot be finished as Failed as well" in str(error)
+    assert isinstance(told, dict)
+    assert (told["phase"], told["then"]) == ("Stopping", "Succeeded")
+    server.end_attempts(uid, 143)
+    verdict = status_of(server)["verdict"]
+    assert isinstance(verdict, dict)
+    assert (verdict["phase"], verdict["message"]) == ("Succeeded", "enough")
+
+
 def test_replicas_restart_by_name_by_role_or_all(server: Server) -> None:
     uid = str(server.submit()["uid"])
     server.run_job(uid)

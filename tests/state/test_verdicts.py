@@ -268,7 +268,8 @@ def test_a_job_that_waits_for_one_that_failed_fails_too() -> None:
     assert verdict(cluster) == ("Failed", "DependencyFailed")
 
 
-def test_a_person_decides_and_may_change_it_while_it_stops() -> None:
+def test_of_two_recorded_verdicts_of_people_the_later_one_counts() -> None:
+    """The API records a second one no more; journals that have it are replayed as they were."""
     cluster = Cluster()
     cluster.run()
 
