@@ -1,6 +1,7 @@
 """HDFS for real: the contract of storages (M088) by both clients, its bad days, a whole primusd."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -18,7 +19,9 @@ from primusd.datafeed.storage import remote, schemes
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.spec import Source
 from tests.contracts.storage_contract import StorageContract
-from tests.services.hdfs import Hdfs, running_hdfs
+from tests.real.conftest import FINAL
+from tests.real.test_kept_positions import injected, lines_of, run, write_data
+from tests.services.hdfs import USER, Hdfs, running_hdfs
 
 NUMBERS = count()
 pytestmark = pytest.mark.timeout(600)
@@ -26,7 +29,11 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+    with (
+        running_hdfs(tmp_path_factory.mktemp("hdfs")) as running,
+        pytest.MonkeyPatch.context() as m,
+    ):
+        m.setenv("HADOOP_USER_NAME", USER)
         yield running
 
 
@@ -197,6 +204,27 @@ def can_list(url: str) -> bool:
         return False
 
 
+@BY_BOTH
+def test_a_file_that_its_user_may_not_read_is_bad_data_and_not_waited_for(
+    hdfs: Hdfs, base: Callable[[Hdfs], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = f"/shut{next(NUMBERS)}"
+    hdfs.put(f"{folder}/a.txt", b"row\n")
+    hdfs.ask("PUT", f"{folder}/a.txt", "SETPERMISSION&permission=600")
+    monkeypatch.setenv("HADOOP_USER_NAME", "bob")
+    monkeypatch.setattr(schemes, "_clients", {})
+    unit = only_unit(f"{base(hdfs)}{folder}/a.txt")
+
+    kind, text = kind_of(lambda: first_bytes(unit))
+
+    assert kind == "data"
+    assert "Permission denied: user=bob" in text
+    hdfs.ask("PUT", folder, "SETPERMISSION&permission=700")
+    with pytest.raises(ListingError, match="Permission denied: user=bob") as caught:
+        only_unit(f"{base(hdfs)}{folder}/a.txt")
+    assert caught.value.permanent
+
+
 def test_a_name_service_is_found_by_its_configuration(hdfs: Hdfs, tmp_path: Path) -> None:
     """The first of its NameNodes is none; `hdfs:///` is the default file system."""
     address = hdfs.url.removeprefix("hdfs://")
@@ -309,6 +337,122 @@ def test_a7_the_originals_time_range_is_read_in_order_from_two_storages(
     assert said == lines(
         *("daily 01", "hourly 01-00", "hourly 01-01", "daily 02", "daily 03", "daily 04")
     )
+
+
+def test_a8_a9_a10_positions_stay_in_the_originals_staging_folder_in_hdfs(
+    head: Any, hdfs: Hdfs
+) -> None:
+    """All lines, then none, then those of two files, by a savepoint of the original's."""
+    size = write_data(head.folder)
+    staging = f"{hdfs.url}/primus/keep"
+    head.start()
+
+    first = run(head, "first", staging)
+    kept = Source(f"{staging}/default/positions.json")
+    head.until("positions are kept", lambda: can_list(kept.files))
+    second = run(head, "second", staging)
+    for file, content in injected(head.folder, size).items():
+        hdfs.put(f"/primus/keep/default/{file}", content)
+    third = run(head, "third", f"webhdfs://{hdfs.web}/primus/keep")
+
+    assert first == lines_of(0, 1, 2, 3)
+    assert second == []
+    assert third == lines_of(2, 3)
+    assert head.document("data", "third", "verify")["carried"] == 2 * size
+
+
+NUMBERED = """
+import os, primus, time
+with open(os.environ["OUT"] + "/" + os.environ["PRIMUS_REPLICA"], "a", buffering=1) as out:
+    for batch in primus.dataset(batch_rows=64):
+        out.write("".join(f"{int(line[:9])}\\n" for line in batch["line"]))
+        time.sleep(0.1)
+"""
+FILES, LINES = 6, 1_000
+
+
+def submit_numbers(head: Any, hdfs: Hdfs, name: str, rest: str = "") -> Callable[[], list[int]]:
+    """Submit a job over numbered lines of 8 KB; return what tells those its trainers have."""
+    for file in range(FILES):
+        rows = (b"%09d %s\n" % (file * LINES + n, b"x" * 8_000) for n in range(LINES))
+        hdfs.put(f"/{name}/{file}.txt", b"".join(rows))
+    out = Path(head.folder) / name
+    out.mkdir()
+    (out.parent / "trainer.py").write_text(NUMBERED)
+    head.submit(f"""
+name: {name}
+roles:
+  worker:
+    replicas: 2
+    command: [{sys.executable}, {head.folder}/trainer.py]
+    env: {{OUT: "{out}"}}
+    data: rows
+data:
+  rows:
+    sources: [{{files: "{hdfs.url}/{name}/*.txt"}}]
+    memory: 8Mi
+    {rest}
+""")
+    return lambda: [
+        int(line)
+        for path in out.iterdir()
+        for line in path.read_text().splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
+
+
+def test_a_cluster_that_goes_and_comes_while_a_job_reads_costs_no_row(
+    head: Any, hdfs: Hdfs
+) -> None:
+    """Both nodes are killed; the NameNode comes back first, in safe mode, then the DataNode."""
+    head.start()
+    found = submit_numbers(head, hdfs, "midway")
+    head.until("the first rows", lambda: len(found()) >= 200)
+
+    hdfs.name_node.kill()
+    hdfs.data_node.kill()
+    try:
+        head.until("a reader waits", lambda: '"trouble"' in waits(head, "midway"))
+        seen = len(found())
+    finally:
+        hdfs.name_node.start()
+        hdfs.data_node.start()
+        hdfs.until_ready()
+
+    assert ended(head, "midway")["phase"] == "Succeeded"
+    assert 200 <= seen < FILES * LINES
+    assert sorted(found()) == list(range(FILES * LINES))
+    assert head.document("data", "midway", "verify")["ok"]
+
+
+def test_files_deleted_truncated_and_replaced_under_a_job_are_named_and_counted(
+    head: Any, hdfs: Hdfs
+) -> None:
+    """C48, C54: the last three, which were listed and not opened yet."""
+    head.start()
+    found = submit_numbers(head, hdfs, "harmed", "onBad: deadLetter")
+    head.until("the first rows", lambda: len(found()) >= 64)
+
+    hdfs.ask("DELETE", "/harmed/3.txt", "DELETE")
+    hdfs.ask("POST", "/harmed/4.txt", "TRUNCATE&newlength=1000")
+    hdfs.put("/harmed/5.txt", b"other\n" * 300_000)
+
+    status = ended(head, "harmed")
+    rows = found()
+    dead = head.document("data", "harmed", "dead")["items"]
+    assert (status["phase"], status["verdict"]["reason"]) == ("Succeeded", "PartialSuccess")
+    faults = {one["location"].rpartition("/")[2]: one["fault"] for one in dead}
+    assert faults == {"3.txt": "vanished", "4.txt": "changed", "5.txt": "changed"}
+    assert len(rows) == len(set(rows))
+    assert set(range(3 * LINES)) <= set(rows) <= set(range(FILES * LINES))
+    assert head.document("data", "harmed", "verify")["ok"]
+
+
+def ended(head: Any, name: str) -> dict[str, Any]:
+    """Return the status of a job that has much to read, once it is over."""
+    head.until("it ends", lambda: head.phase(name) in FINAL, within_s=300)
+    found: dict[str, Any] = head.ended(name)
+    return found
 
 
 def waits(head: Any, name: str) -> str:

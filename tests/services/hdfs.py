@@ -1,5 +1,6 @@
 """A real HDFS of one NameNode and one DataNode for tests, from the jars of `tests/services`."""
 
+import getpass
 import json
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,8 @@ from urllib.parse import quote
 from tests.services.build import need_jars
 from tests.services.processes import Service, free_ports, java
 
+USER = getpass.getuser()
+"""Who starts it may do all; others what the permissions of files say."""
 PACKAGE = "org.apache.hadoop.hdfs.server"
 LOG_PROPERTIES = """\
 log4j.rootLogger=WARN, console
@@ -60,7 +63,6 @@ class Hdfs:
                 "dfs.datanode.http.address": f"127.0.0.1:{data_web}",
                 "dfs.datanode.ipc.address": f"127.0.0.1:{data_ipc}",
                 "dfs.datanode.hostname": "127.0.0.1",
-                "dfs.permissions.enabled": "false",
                 "dfs.datanode.du.reserved": "0",
                 "dfs.namenode.safemode.extension": "0",
                 "dfs.namenode.safemode.min.datanodes": "1",
@@ -107,7 +109,7 @@ class Hdfs:
 
     def ask(self, method: str, path: str, operation: str) -> bytes:
         """Return what WebHDFS answers: `ask("DELETE", "/a", "DELETE&recursive=true")`."""
-        url = f"http://{self.web}/webhdfs/v1{quote(path)}?op={operation}&user.name=root"
+        url = f"http://{self.web}/webhdfs/v1{quote(path)}?op={operation}&user.name={USER}"
         return self._send(urllib.request.Request(url, method=method))
 
     def _send(self, request: urllib.request.Request) -> bytes:
