@@ -89,10 +89,11 @@ def moments(first: str, last: str, step: str, zone: str) -> Iterator[Moment]:
     place = ZoneInfo(zone)
     while at < end:
         following = _after(at, step)
-        if step != "hour" or _is_on_clock(at, place):
+        last_second = following - timedelta(seconds=1)
+        # Where a clock leaps by half an hour, a part of that hour is there.
+        if step != "hour" or _is_on_clock(at, place) or _is_on_clock(last_second, place):
             # The second time that an ambiguous hour comes is when it is over.
-            begin = following - timedelta(hours=1)
-            over = begin.replace(tzinfo=place, fold=1).astimezone(UTC) + timedelta(hours=1)
+            over = last_second.replace(tzinfo=place, fold=1).astimezone(UTC) + timedelta(seconds=1)
             yield Moment(at.strftime(_LABELS[step]), at, int(over.timestamp() * 1000))
         at = following
 

@@ -101,6 +101,7 @@ def test_a_finished_file_behind_one_that_waits_stays_finished() -> None:
 
 
 def test_passes_that_had_ended_are_whole_and_a_new_file_is_read_in_them_too() -> None:
+    """M077."""
     driver = carried_into((unit("a", 100, (0, 30)),), whole=1, epochs=2)
     done_in_second = replace(unit("a", 100), done=((1, (Range(0, 30),)),))
     driver = carried_into((done_in_second,), whole=1, epochs=2)

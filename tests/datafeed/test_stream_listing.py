@@ -5,8 +5,9 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -203,6 +204,37 @@ def test_m073_months_years_and_leap_days_have_their_own_length(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize(
+    ("zone", "day", "left_out"),
+    [
+        ("Europe/Berlin", "2026-03-29", {"02"}),
+        ("Europe/Berlin", "2026-10-25", set[str]()),
+        ("America/New_York", "2026-03-08", {"02"}),
+        ("America/New_York", "2026-11-01", set[str]()),
+        ("Africa/Cairo", "2026-04-24", {"00"}),
+        ("Africa/Cairo", "2026-10-29", set[str]()),
+        # By half an hour: of the hour that begins with a leap the second half is there.
+        ("Australia/Lord_Howe", "2026-10-04", set[str]()),
+        ("Australia/Lord_Howe", "2026-04-05", set[str]()),
+    ],
+)
+def test_C77_each_hour_comes_once_where_the_clock_is_changed(
+    tmp_path: Path, zone: str, day: str, left_out: set[str]
+) -> None:
+    """M073."""
+    hours = [f"{hour:02}" for hour in range(24) if f"{hour:02}" not in left_out]
+    write(tmp_path, *(f"{day}/{hour}/x.txt" for hour in hours))
+
+    units, missing = everything(listing(timed(f"{tmp_path}/{BY_HOUR}", day, day, zone=zone)))
+
+    assert [unit.options["part"] for unit in units] == [f"{day}T{hour}" for hour in hours]
+    assert missing == ()
+    ends = [one.ends_ms for one in moments(day, day, "hour", zone)]
+    assert ends == sorted(set(ends))
+    midnight = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) + timedelta(days=1)
+    assert ends[-1] == int(midnight.timestamp() * 1000)
+
+
 def test_a_folder_is_taken_once_all_its_markers_are_there(tmp_path: Path) -> None:
     """M074."""
     write(tmp_path, "2020-01-01/a.txt", "2020-01-01/_ONE")
@@ -301,6 +333,7 @@ def test_a_listing_goes_on_where_it_was_wherever_that_is(tmp_path: Path, stop: i
 
 
 def test_a_new_file_in_the_folder_where_a_listing_stood_is_taken_in(tmp_path: Path) -> None:
+    """M077."""
     write(tmp_path, *(f"in/{name}.txt" for name in "abde"))
     known, _ = everything(listing(Source(f"{tmp_path}/in/*.txt")))
     write(tmp_path, "in/c.txt", "in/f.txt", "in/g.txt")
@@ -308,6 +341,23 @@ def test_a_new_file_in_the_folder_where_a_listing_stood_is_taken_in(tmp_path: Pa
     rest, _ = everything(listing(Source(f"{tmp_path}/in/*.txt"), known=tuple(known)), 4)
 
     assert names(rest, tmp_path) == ["in/c.txt", "in/f.txt", "in/g.txt"]
+
+
+def test_M077_a_late_file_in_a_folder_that_was_taken_is_not_read(tmp_path: Path) -> None:
+    """Nor after a restart, once the listing went on to the next folder."""
+    write(tmp_path, "2026-01-01/a.txt", "2026-01-02/a.txt")
+    days = timed(f"{tmp_path}/{BY_DAY}", "2026-01-01", "2026-01-03")
+    found = listing(days)
+    first = found.piece(0).units
+    with pytest.raises(WaitingError):
+        found.piece(len(first))
+    write(tmp_path, "2026-01-01/late.txt", "2026-01-03/a.txt")
+
+    rest, _ = everything(found, len(first))
+    again, _ = everything(listing(days, known=first), len(first))
+
+    assert names(list(first), tmp_path) == ["2026-01-01/a.txt", "2026-01-02/a.txt"]
+    assert names(rest, tmp_path) == names(again, tmp_path) == ["2026-01-03/a.txt"]
 
 
 class SlowYear:
