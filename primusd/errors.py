@@ -185,10 +185,19 @@ class NoGatewayError(PrimusdError):
 
 
 class NotLeaderError(PrimusdError):
-    """This daemon does not lead."""
+    """This daemon does not lead.
+
+    Attributes:
+        leader: The address of who does, "" nobody or not known; None: what was asked may have been
+            done all the same, or whoever leads is this one in a moment.
+    """
 
     code = "NotLeader"
     status = 503
+
+    def __init__(self, message: str, *, hint: str = "", leader: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.leader = leader
 
 
 class StoreUnavailableError(PrimusdError):

@@ -9,6 +9,7 @@ from aiohttp import web
 from primusd.api.asking import CONTEXT, answer, caller_of, context_of
 from primusd.api.leading import not_leader
 from primusd.api.openapi import OPENAPI
+from primusd.api.problems import LEADER
 from primusd.errors import ConflictError, NotFoundError, NotLeaderError
 from primusd.executor.protocol import VERSION as PROTOCOL_VERSION
 from primusd.views import cluster_documents as documents
@@ -47,7 +48,10 @@ async def readyz(request: web.Request) -> web.Response:
     if outage is None:
         return web.Response(text="ok\n")
     reason = outage.message
-    return web.Response(text=f"{reason}\n", status=503, headers={"Retry-After": "1"})
+    headers = {"Retry-After": "1"}
+    if isinstance(outage, NotLeaderError) and outage.leader is not None:
+        headers[LEADER] = outage.leader
+    return web.Response(text=f"{reason}\n", status=503, headers=headers)
 
 
 async def version(request: web.Request) -> web.Response:

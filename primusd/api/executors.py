@@ -11,6 +11,7 @@ from aiohttp import WSMsgType, web
 
 from primusd.api.hello import judge, newest_of
 from primusd.api.launch_orders import OrderSettings, launch_order
+from primusd.api.leading import refusal
 from primusd.api.live_values import LiveValues
 from primusd.api.log_copies import LogCopies
 from primusd.api.reports import proposals
@@ -206,14 +207,7 @@ class ExecutorRegistry:
         return answer
 
     async def _judged(self, request: web.Request, hello: Hello) -> Welcome | Refused:
-        # First of all: whoever dials another cluster by an address of its own host turns away.
-        if hello.cluster != self.cluster_id:
-            return Refused("wrongCluster", f"this is cluster {self.cluster_id}")
-        if not self.has_key(request, hello.attempt.job):
-            return Refused("badKey", "the key is not the job's")
-        if isinstance(self.engine.outage, NotLeaderError):
-            return Refused("notLeader", self.engine.outage.message, self._heads())
-        refused = self._judge(hello)
+        refused = self._turned_away(request, hello) or self._judge(hello)
         if refused is not None:
             if refused.code == "stateBehind":
                 self._strays.turn_away(hello.attempt)
@@ -232,6 +226,19 @@ class ExecutorRegistry:
         if not hello.seen_term:
             order = launch_order(job, hello.attempt, found, hello.host, self._settings())
         return Welcome(VERSION, order)
+
+    def _turned_away(self, request: web.Request, hello: Hello) -> Refused | None:
+        """Return the refusal of who is not ours to judge."""
+        # First of all: whoever dials another cluster by an address of its own host turns away.
+        if hello.cluster != self.cluster_id:
+            return Refused("wrongCluster", f"this is cluster {self.cluster_id}")
+        if not self.has_key(request, hello.attempt.job):
+            return Refused("badKey", "the key is not the job's")
+        if (standby := refusal(request)) is not None:
+            return standby
+        if isinstance(self.engine.outage, NotLeaderError):
+            return Refused("notLeader", self.engine.outage.message, self._heads())
+        return None
 
     def _judge(self, hello: Hello) -> Refused | None:
         engine = self.engine

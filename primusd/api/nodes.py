@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from primusd.admission.events import NodeLoadMeasured, NodeSeen, NodeWentAway
 from primusd.admission.model import Node
 from primusd.admission.scoring import Load, is_step
+from primusd.api.leading import refusal
 from primusd.api.live_values import LiveValues
 from primusd.clock import Clock
 from primusd.engine import Anew, Engine
@@ -171,6 +172,8 @@ class NodeRegistry:
         shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not is_key(shown, node_key(self._secret, hello.node)):
             return Refused("badKey", f"the key is not that of {hello.node}")
+        if (standby := refusal(request)) is not None:
+            return standby
         if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
             return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
         other = self._other(hello)

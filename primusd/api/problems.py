@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from primusd.errors import (
     MalformedError,
+    NotLeaderError,
     PhaseConflictError,
     PrimusdError,
     Problem,
@@ -23,6 +24,8 @@ from primusd.errors import (
 log = structlog.get_logger()
 
 REQUEST_ID = "X-Request-Id"
+LEADER = "X-Primus-Leader"
+"""Beside a refusal for want of leadership, of what was not even begun: whom to ask, "" nobody."""
 ID: web.RequestKey[str] = web.RequestKey("id", str)
 RETRY_AFTER_S = 1
 _CODES = {
@@ -119,6 +122,8 @@ def problem_response(error: PrimusdError, request_id: str) -> web.Response:
     headers = {}
     if isinstance(error, TooManyRequestsError | StoreUnavailableError) or error.status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, NotLeaderError) and error.leader is not None:
+        headers[LEADER] = error.leader
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="primusd"'
     if error.status >= 500:

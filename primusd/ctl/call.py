@@ -116,7 +116,7 @@ def _kept(context: click.Context, parameter: click.Parameter, value: object) -> 
 
 
 _SHARED = (
-    (("--address",), {"metavar": "URL", "help": "unix:/path, http://… or https://…"}),
+    (("--address",), {"metavar": "URL", "help": "unix:/path, http://… or https://…; several: a,b"}),
     (("--token-file",), {"metavar": "FILE", "help": "Token for a daemon over TCP."}),
     (("--ca",), {"metavar": "FILE", "help": "Certificates to trust."}),
     (("-n", "--namespace"), {"metavar": "NS", "help": "Namespace; default: default."}),

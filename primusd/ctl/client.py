@@ -5,16 +5,16 @@ carry an Idempotency-Key.
 """
 
 import json
-import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from urllib.parse import quote, urlencode, urlsplit
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
 
-from primusd.ctl.failures import ApiError, UnreachableError
+from primusd.ctl.failures import ApiError, NobodyLeadsError, UnreachableError
+from primusd.ctl.heads import CONNECT_S, Heads, connect, leader_named
 
 RETRY_DELAYS_S = (0.1, 0.5, 1.0)
 RETRIED_STATUSES = frozenset({429, 503})
@@ -23,8 +23,15 @@ Json = dict[str, object]
 Body = bytes | Callable[[], Iterator[bytes]] | None
 
 
+class _Request(NamedTuple):
+    method: str
+    target: str
+    data: Body
+    headers: Mapping[str, str]
+
+
 class Client:
-    """Calls one daemon."""
+    """Calls one daemon; of several heads, named by addresses between commas, the one that leads."""
 
     def __init__(
         self,
@@ -35,11 +42,16 @@ class Client:
         timeout_s: float = 30.0,
         is_verbose: bool = False,
     ) -> None:
-        self.address = address
+        self._heads = Heads(address)
         self._token = token
         self._ca = ca
         self._timeout_s = timeout_s
         self._is_verbose = is_verbose
+
+    @property
+    def address(self) -> str:
+        """Of the head that answered last; before that, of the one to ask first."""
+        return self._heads.address
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         """Return the document at a path.
@@ -120,7 +132,7 @@ class Client:
             try:
                 yield from _split(iter(partial(response.read1, BODY_PART_BYTES), b""))
             except (OSError, HTTPException) as error:
-                raise self._unreachable(error) from error
+                raise self._lost(error) from error
 
     def parts(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[bytes]:
         """Yield the bytes of an answer as they come."""
@@ -130,7 +142,7 @@ class Client:
                 while part := response.read1(BODY_PART_BYTES):
                     yield part
             except (OSError, HTTPException) as error:
-                raise self._unreachable(error) from error
+                raise self._lost(error) from error
 
     def _opened(
         self,
@@ -143,10 +155,11 @@ class Client:
         silence_s: float | None,
     ) -> HTTPResponse:
         """Return the answer's head; a refusal that may pass is tried again."""
+        sent = _Request(method, target, data, headers)
         delays = iter(RETRY_DELAYS_S if may_repeat else ())
         while True:
             try:
-                response = self._once(method, target, data, headers, silence_s)
+                response = self._reached(sent, silence_s)
                 if response.status in RETRIED_STATUSES and (delay_s := next(delays, None)):
                     response.close()
                     time.sleep(delay_s)
@@ -154,28 +167,59 @@ class Client:
             except (OSError, HTTPException) as error:
                 delay_s = next(delays, None)
                 if delay_s is None or isinstance(error, FileNotFoundError):
-                    raise self._unreachable(error) from error
+                    raise self._lost(error) from error
+                self._heads.pass_over()
                 time.sleep(delay_s)
                 continue
-            _raise_problem(response)
+            except NobodyLeadsError:
+                delay_s = next(delays, None)
+                if delay_s is None:
+                    raise
+                time.sleep(delay_s)
+                continue
+            _raise_problem(response, self._heads.followed)
             return response
 
-    def _once(
-        self,
-        method: str,
-        target: str,
-        data: Body,
-        headers: Mapping[str, str],
-        silence_s: float | None,
+    def _reached(self, sent: _Request, silence_s: float | None) -> HTTPResponse:
+        """Return the answer of the head that leads, wherever that is.
+
+        Raises:
+            NobodyLeadsError: None of several does.
+            OSError: The only one is not there, or the one that leads went.
+        """
+        way = self._heads.round()
+        for address in way.addresses():
+            is_sole = not way.said and not self._heads.has_others
+            within_s = self._timeout_s if is_sole else min(CONNECT_S, self._timeout_s)
+            try:
+                connection = connect(
+                    address, ca=self._ca, within_s=within_s, timeout_s=self._timeout_s
+                )
+            except OSError as error:
+                if is_sole:
+                    raise
+                way.said[address] = _words(error)
+                continue
+            self._heads.address = address
+            response = self._asked(connection, sent, silence_s)
+            leader = leader_named(response)
+            if leader is None:
+                return response
+            with response:
+                way.said[address] = _title(response.read())
+            way.follow(address, leader)
+        raise NobodyLeadsError(way.said)
+
+    def _asked(
+        self, connection: HTTPConnection, sent: _Request, silence_s: float | None
     ) -> HTTPResponse:
-        connection = self._connection(self._timeout_s)
         begun = time.monotonic()
         try:
             connection.request(
-                method,
-                target,
-                body=data() if callable(data) else data,
-                headers=self._headers(headers),
+                sent.method,
+                sent.target,
+                body=sent.data() if callable(sent.data) else sent.data,
+                headers=self._headers(sent.headers),
             )
             opened = connection.sock
             response = connection.getresponse()
@@ -185,18 +229,8 @@ class Client:
             raise
         if self._is_verbose:
             took_ms = (time.monotonic() - begun) * 1000
-            sys.stderr.write(f"{method} {target} {response.status} {took_ms:.0f} ms\n")
+            sys.stderr.write(f"{sent.method} {sent.target} {response.status} {took_ms:.0f} ms\n")
         return response
-
-    def _connection(self, timeout_s: float | None) -> HTTPConnection:
-        if self.address.startswith("unix:"):
-            return _UnixConnection(self.address.removeprefix("unix:"), timeout_s)
-        parts = urlsplit(self.address)
-        host = parts.hostname or "localhost"
-        if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=self._ca or None)
-            return HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
-        return HTTPConnection(host, parts.port, timeout=timeout_s)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         # One connection per request: the response then owns the socket and closes it.
@@ -206,28 +240,16 @@ class Client:
             sent["Authorization"] = f"Bearer {self._token}"
         return sent
 
-    def _unreachable(self, error: Exception) -> UnreachableError:
+    def _lost(self, error: Exception) -> UnreachableError:
+        """Return what a caller is told of a head that went; another one is asked next."""
+        address = self.address
+        self._heads.pass_over()
         if isinstance(error, TimeoutError):
             return UnreachableError(
-                f"no answer from {self.address} within {self._timeout_s:g} s",
+                f"no answer from {address} within {self._timeout_s:g} s",
                 hint="a longer --request-timeout",
             )
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return UnreachableError(f"no daemon answers at {self.address}: {text.lower()}")
-
-
-class _UnixConnection(HTTPConnection):
-    """HTTP over a unix socket."""
-
-    def __init__(self, path: str, timeout_s: float | None) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        return UnreachableError(f"no daemon answers at {address}: {_words(error)}")
 
 
 def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -257,7 +279,23 @@ def _target(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
-def _raise_problem(response: HTTPResponse) -> None:
+def _words(error: Exception) -> str:
+    """Return what is wrong with a connection."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).lower()
+
+
+def _title(text: bytes) -> str:
+    """Return what a head says that does not lead: a problem, or plain text."""
+    try:
+        return str(_document(text).get("title"))
+    except ValueError:
+        return text.decode(errors="replace").strip() or "it does not lead"
+
+
+def _raise_problem(response: HTTPResponse, followed: str) -> None:
     if response.status < 400:
         return
     text = response.read()
@@ -268,6 +306,8 @@ def _raise_problem(response: HTTPResponse) -> None:
         problem = {"hint": "what stands in the daemon's log"}
     if not problem.get("title"):
         problem["title"] = f"the daemon answered {response.status} {response.reason}"
+    if response.status == 401 and followed:
+        problem["title"] = f"{followed}, which leads, does not take the token that was found"
     raise ApiError(response.status, problem)
 
 

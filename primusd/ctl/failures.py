@@ -64,8 +64,31 @@ class ApiError(CtlError):
 class UnreachableError(CtlError):
     """No daemon answers."""
 
-    def __init__(self, message: str, *, hint: str = "start it with: primusd") -> None:
-        super().__init__(message, hint=hint, exit_code=UNREACHABLE)
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "start it with: primusd",
+        details: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, exit_code=UNREACHABLE, details=details)
+
+
+class NobodyLeadsError(UnreachableError):
+    """None of the heads that were asked does what is asked.
+
+    Attributes:
+        said: By address.
+    """
+
+    def __init__(self, said: Mapping[str, str]) -> None:
+        count = "the head that was asked" if len(said) == 1 else f"the {len(said)} heads asked"
+        super().__init__(
+            f"none of {count} leads" if len(said) > 1 else f"{count} does not lead",
+            hint="again in a moment; primusctl leader --address URL shows what one of them knows",
+            details=[f"{address}: {words}" for address, words in said.items()],
+        )
+        self.said = dict(said)
 
 
 def not_yet(what: str) -> CtlError:

@@ -15,12 +15,16 @@ PROBE_TIMEOUT_S = 2.0
 def find_address(given: str, environ: Mapping[str, str]) -> str:
     """Return the address to call: given, from the environment, or of a socket that answers.
 
+    Of several heads it is all addresses, between commas.
+
     Raises:
         UnreachableError: None of the usual sockets answers.
     """
     named = given or environ.get("PRIMUS_ADDRESS", "")
     if named:
-        return checked_address(named)
+        heads = [one.strip() for one in named.split(",") if one.strip()]
+        # Of commas alone the whole is shown.
+        return ",".join(map(checked_address, heads or [named]))
     tried = []
     for path in usual_sockets(environ):
         if answers(path):

@@ -122,10 +122,13 @@ def _wait_until_back(client: Client) -> None:
     end_s = time.monotonic() + AWAY_S
     while True:
         try:
-            client.get("/version")
+            client.exists("/readyz")
             return
-        except (UnreachableError, ApiError) as error:
-            if not _is_away(error) or time.monotonic() > end_s:
+        except ApiError:
+            # It answers: what is wrong with it the stream is told.
+            return
+        except UnreachableError:
+            if time.monotonic() > end_s:
                 raise
         time.sleep(RETRY_S)
 

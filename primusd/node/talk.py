@@ -31,6 +31,7 @@ REPORT_EVERY_MIN_S = 0.02
 DIAL_FIRST_S = 0.1
 DIAL_MAX_S = 5.0
 REFUSED_RETRY_S = 5.0
+DIALS_AT_ONCE_MAX = 4
 REPORT_ROOM_BYTES = 64 << 10
 
 
@@ -53,6 +54,8 @@ class Talk:
         self._hello = hello
         self._attempts = attempts
         self._heads = bootstrap.heads
+        self._position = 0
+        self._sent_on = 0
         self._seen = (0, 0)
         self._done = (0, 0)
         self._beat_ms = BEAT_MS
@@ -72,18 +75,19 @@ class Talk:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._carry_out)
             delay_s = DIAL_FIRST_S
-            position = 0
             lost = ""
             while True:
-                address = self._heads[position % len(self._heads)]
-                was_welcome = False
+                address = self._heads[self._position % len(self._heads)]
+                self._position += 1
+                sent_on, was_welcome = self._sent_on, False
                 try:
                     was_welcome = await self._converse(address)
                 except UnreachableError as error:
                     if str(error) != lost:
                         log.info("head.lost", text=str(error))
                     lost = str(error)
-                position += 1
+                if self._sent_on > sent_on:
+                    continue
                 lost = "" if was_welcome else lost
                 delay_s = DIAL_FIRST_S if was_welcome else min(DIAL_MAX_S, delay_s * 2)
                 await anyio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311 spreads
@@ -104,17 +108,28 @@ class Talk:
                 match message:
                     case NodeWelcome():
                         was_welcome = True
+                        self._sent_on = 0
                         tasks.start_soon(self._report, connection)
                     case Refused(code, text, heads, _):
                         log.warning("hello.refused", code=code, text=text)
-                        self._heads = heads or self._heads
-                        if code != "notLeader":
+                        if code == "notLeader":
+                            self._redirect(address, heads)
+                        else:
+                            self._heads = heads or self._heads
                             await anyio.sleep(REFUSED_RETRY_S)
                         break
                     case NodeOrders() as orders:
                         self._take(orders)
             tasks.cancel_scope.cancel()
         return was_welcome
+
+    def _redirect(self, address: str, heads: tuple[str, ...]) -> None:
+        """Dial whom a follower named; two that name each other are not dialled for ever."""
+        others = tuple(head for head in heads if head != address)
+        if others and self._sent_on < DIALS_AT_ONCE_MAX:
+            self._heads = (*others, address)
+            self._position = 0
+            self._sent_on += 1
 
     def _take(self, orders: NodeOrders) -> None:
         if (orders.term, orders.revision) < self._seen:

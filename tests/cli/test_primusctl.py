@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -286,18 +287,18 @@ def test_c78_a_lost_answer_to_a_submit_makes_no_second_job(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.node()
-    real = Client._once
+    real = Client._asked
     lost: list[object] = []
 
-    def once(self: Client, method: str, *words: object) -> object:
-        response = real(self, method, *words)  # type: ignore[arg-type]  # passed through
-        if method == "POST" and not lost:
+    def asked(self: Client, connection: object, sent: Any, silence_s: float | None) -> object:
+        response = real(self, connection, sent, silence_s)  # type: ignore[arg-type]
+        if sent.method == "POST" and not lost:
             lost.append(response.read())
             response.close()
             raise ConnectionResetError("the answer was lost")
         return response
 
-    monkeypatch.setattr(Client, "_once", once)
+    monkeypatch.setattr(Client, "_asked", asked)
 
     code, stdout, _ = primusctl(
         ["submit", "-"], stdin="name: hello\nroles: {worker: {command: ['true']}}\n"

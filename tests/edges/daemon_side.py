@@ -13,6 +13,7 @@ from primusd.admission.events import NodeSeen
 from primusd.api.executor_routes import add_executor_routes
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.launch_orders import OrderSettings
+from primusd.api.leading import leader_only
 from primusd.api.live_values import LiveValues
 from primusd.api.log_copies import COPY_WITHIN_S, LogCopies
 from primusd.api.nodes import NodeRegistry, add_node_routes
@@ -52,6 +53,7 @@ from primusd.node.protocol import (
     encode as encode_node,
 )
 from primusd.records import ADMISSION
+from primusd.state.election import Heads
 from primusd.state.journal import MemoryJournal
 from primusd.subscription import Published
 from primusd.sweep import Strays
@@ -129,6 +131,8 @@ class Daemon:
             copies=LogCopies(self.state, within_s=copy_within_s),
             strays=self.strays,
         )
+        self.stands_by: Heads | None = None
+        """Who leads, where another one does."""
         self.published: list[Published] = []
         self.engine.on_published.append(self.published.append)
         self.engine.on_published.append(lambda _published: self._changed())
@@ -313,7 +317,8 @@ async def serving_daemon(
 ) -> AsyncIterator[Daemon]:
     """Yield a daemon that leads and is dialled at its socket."""
     daemon = Daemon(folder, copy_within_s=copy_within_s)
-    app = web.Application(middlewares=(answer_problems,))
+    standby = leader_only(lambda: daemon.stands_by is None, lambda: daemon.stands_by or Heads())
+    app = web.Application(middlewares=(answer_problems, standby))
     add_executor_routes(app, daemon.executors)
     add_node_routes(app, daemon.nodes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

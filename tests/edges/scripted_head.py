@@ -128,6 +128,7 @@ class Head:
         self.asked_for: list[str] = []
         self.nodes: dict[str, NodeHello] = {}
         self.node_hellos = 0
+        self.node_refused: Refused | None = None
         self.node_reports: dict[str, list[NodeReport]] = {}
         self.starts: dict[AttemptId, NodeStart] = {}
         self.kills: set[AttemptId] = set()
@@ -280,6 +281,10 @@ class Head:
                     name = hello.node
                     self.nodes[name] = hello
                     self.node_hellos += 1
+                    if self.node_refused is not None:
+                        await socket.send_bytes(encode_node(self.node_refused))
+                        self.changed()
+                        break
                     self._node_sockets[name] = socket
                     await socket.send_bytes(encode_node(NodeWelcome(1)))
                     await socket.send_bytes(encode_node(self._node_orders(0)))

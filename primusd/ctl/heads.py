@@ -1,0 +1,128 @@
+"""Which head of a cluster is asked: the leader, found by asking in turn."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from urllib.parse import urlsplit
+
+LEADER = "X-Primus-Leader"
+"""A head that refuses because it does not lead names here who does, "" nobody; nothing was done."""
+HOPS_MAX = 4
+CONNECT_S = 3.0
+"""A head that takes no connection for so long is passed over where there are others."""
+UNIX = "unix:"
+
+
+class Heads:
+    """The heads that are known, and the one that led when it was last asked.
+
+    Attributes:
+        address: Of the head that is asked first.
+    """
+
+    def __init__(self, addresses: str) -> None:
+        """Know heads by their addresses, separated by commas."""
+        self._given = tuple(one for one in addresses.split(",") if one)
+        self.address = self._given[0]
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is another one to ask than the first."""
+        return any(one != self.address for one in self._given)
+
+    @property
+    def followed(self) -> str:
+        """The address to which another head sent us; "" it is one that was given."""
+        return "" if self.address in self._given else self.address
+
+    def round(self) -> "Round":
+        """Return the heads to ask for one request, in turn."""
+        return Round(self.address, self._given)
+
+    def pass_over(self) -> None:
+        """Ask another one first the next time: this one was lost while it worked."""
+        others = [one for one in self._given if one != self.address]
+        behind = self._given.index(self.address) if self.address in self._given else 0
+        if others:
+            self.address = others[behind % len(others)]
+
+
+class Round:
+    """One request's way from head to head.
+
+    Attributes:
+        said: What each that was asked said instead of doing it.
+    """
+
+    def __init__(self, first: str, given: tuple[str, ...]) -> None:
+        self._waiting = list(dict.fromkeys([first, *given]))
+        self._hops = 0
+        self.said: dict[str, str] = {}
+
+    def addresses(self) -> Iterator[str]:
+        """Yield whom to ask, until one was asked that leads."""
+        while self._waiting:
+            address = self._waiting.pop(0)
+            if address not in self.said:
+                yield address
+
+    def follow(self, asked: str, leader: str) -> None:
+        """Ask next whom a follower named; a head that is known by TLS names none without."""
+        is_safe = not asked.startswith("https:") or leader.startswith("https:")
+        if leader and is_safe and self._hops < HOPS_MAX:
+            self._hops += 1
+            self._waiting.insert(0, leader)
+
+
+def connect(address: str, *, ca: str, within_s: float, timeout_s: float) -> HTTPConnection:
+    """Return an open connection to a head.
+
+    Args:
+        address: In one of its three forms.
+        ca: A file with the authorities by which it is judged; "" those of this host.
+        within_s: How long it may take to get there.
+        timeout_s: How long an answer may take after that.
+
+    Raises:
+        OSError: Nobody listens there, or it is not who it should be; nothing was sent.
+    """
+    connection = _connection(address, ca, within_s)
+    try:
+        connection.connect()
+    except BaseException:
+        connection.close()
+        raise
+    connection.timeout = timeout_s
+    connection.sock.settimeout(timeout_s)
+    return connection
+
+
+def leader_named(response: HTTPResponse) -> str | None:
+    """Return whom a head names that does not lead, "" nobody; None: it answers as the leader."""
+    return response.headers.get(LEADER) if response.status == 503 else None
+
+
+def _connection(address: str, ca: str, timeout_s: float) -> HTTPConnection:
+    if address.startswith(UNIX):
+        return _UnixConnection(address.removeprefix(UNIX), timeout_s)
+    parts = urlsplit(address)
+    host = parts.hostname or "localhost"
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca or None)
+        return HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
+    return HTTPConnection(host, parts.port, timeout=timeout_s)
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
