@@ -399,6 +399,7 @@ DEEDS: dict[str, Do] = {
     "pause stream": _ask_stream(lambda _rnd: data.PauseRequested()),
     "resume stream": _ask_stream(lambda _rnd: data.ResumeRequested()),
     "keep savepoint": _ask_stream(lambda _rnd: data.SavepointRequested("s")),
+    "keep for checkpoint": _ask_stream(lambda _rnd: data.CheckpointKept("s")),
     "restore savepoint": _ask_stream(lambda _rnd: data.RestoreRequested("s")),
     "import savepoint": _ask_stream(
         lambda rnd: data.SavepointImported(rnd.choice(("s", "in")), ())

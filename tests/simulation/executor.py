@@ -207,8 +207,15 @@ class Executor:
 
     def _save(self) -> None:
         if self.has_trainer:
-            self._checkpoint = Checkpoint("/checkpoints/1", 1, "")
+            self._checkpoint = Checkpoint("/checkpoints/1", 1, self._savepoint())
             self.act()
+
+    def _savepoint(self) -> str:
+        """Return the name of the positions that go with a checkpoint, of the newest marked step."""
+        start = self.state.start
+        if self._feeds is None or start is None:
+            return ""
+        return f"step-{self._feeds.step}-g{start.generation}"
 
     def _preempt(self) -> None:
         if not self._preempted_at_ms and self.has_trainer:

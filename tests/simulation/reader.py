@@ -72,6 +72,11 @@ class Feeds:
         """Return the last positions: the trainer takes nothing more."""
         return tuple(held for one in self._states.values() for held in one.give_back_all())
 
+    @property
+    def step(self) -> int:
+        """The newest step that the trainer marked; 0 before the first."""
+        return self._step
+
     def _mark(self) -> None:
         """Let the trainer mark a step, as those do that read exactly once: without rows is none."""
         taken = sum(self._taken.values())

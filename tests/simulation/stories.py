@@ -96,7 +96,13 @@ STORIES: tuple[Script, ...] = (
             tuple(
                 Deed(at_ms, name, at_ms)
                 for at_ms in range(1_500, 20_000, 900)
-                for name in ("late words", "keep savepoint", "drop savepoint", "restore savepoint")
+                for name in (
+                    "late words",
+                    "keep savepoint",
+                    "keep for checkpoint",
+                    "drop savepoint",
+                    "restore savepoint",
+                )
             ),
             weather="rough",
         )
