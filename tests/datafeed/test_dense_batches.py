@@ -79,7 +79,7 @@ def test_a_part_of_lists_is_encoded_as_its_own_numbers() -> None:
 
     buffers, _ = encode_rows(rows.slice(4, 2), numpy_plan(rows.schema))
 
-    assert np.frombuffer(buffers[-2], np.int32).tolist() == [4, 4, 4, 5, 5, 5]
+    assert np.frombuffer(memoryview(buffers[-2]), np.int32).tolist() == [4, 4, 4, 5, 5, 5]
 
 
 def test_parts_of_a_block_take_what_their_rows_take() -> None:

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from primusd.clock import SystemClock
 from primusd.config import Config, Directories, Loaded
 from primusd.core import World
 from primusd.ctl.client import Client, Json
+from primusd.ctl.heads import connect
 from primusd.datafeed.ledger.events import BeatReceived, StreamEvent, UnitsListed
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.engine import Engine, EngineSettings
@@ -171,6 +173,11 @@ class Server:
     def submit(self, **changes: Any) -> Json:
         """Submit a small job and return its document."""
         return self.client.call("POST", NAMESPACE, body=job_file(**changes))
+
+    def connection(self, timeout_s: float = 20) -> HTTPConnection:
+        """Return an open connection, for requests that no client sends."""
+        address = self.client.address
+        return connect(address, ca="", within_s=timeout_s, timeout_s=timeout_s)
 
     def attempts(self, uid: str) -> Iterator[tuple[AttemptId, Attempt]]:
         """Yield the newest attempts of a job."""

@@ -107,7 +107,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_c34_ten_thousand_mutated_job_files_are_never_a_500(server: Server, seed: int) -> None:
     chance = random.Random(seed)
-    connection = server.client._connection(60)
+    connection = server.connection(60)
     statuses: dict[int, int] = {}
     for _ in range(BODIES // SEEDS):
         data = encoded(mutated(chance), chance)
@@ -179,8 +179,7 @@ def sent(
     server: Server, method: str, path: bytes, body: bytes, header: bytes = b"X-Nothing: 1"
 ) -> tuple[int, bytes]:
     """Send a request as it is, which http.client would refuse to."""
-    connection: HTTPConnection = server.client._connection(20)
-    connection.connect()
+    connection: HTTPConnection = server.connection()
     head = b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n\r\n"
     connection.sock.sendall(head % (method.encode(), path, len(body), header) + body)
     answer = b""

@@ -157,7 +157,7 @@ def test_c31_a_name_whose_longest_derived_name_is_too_long_is_refused(server: Se
 
 @pytest.mark.parametrize("body", ["", "[]", "null", '"x"', "{", '{"name": 1, "name": 2}', "\x00"])
 def test_a_body_that_is_no_job_file_is_the_callers_mistake(server: Server, body: str) -> None:
-    connection = server.client._connection(20)
+    connection = server.connection()
     connection.request("POST", NAMESPACE, body=body.encode())
 
     response = connection.getresponse()
@@ -170,7 +170,7 @@ def test_a_body_that_is_no_job_file_is_the_callers_mistake(server: Server, body:
 
 
 def test_a_job_file_may_come_as_yaml(server: Server) -> None:
-    connection = server.client._connection(20)
+    connection = server.connection()
     text = "name: hello\nroles:\n  worker: {replicas: 1, command: [echo, no]}\n"
     connection.request("POST", NAMESPACE, text, {"Content-Type": "application/yaml"})
 
@@ -188,7 +188,7 @@ def test_the_path_and_the_file_name_one_namespace(server: Server) -> None:
 
 
 def test_a_body_over_the_bound_is_refused_and_the_daemon_lives_on(server: Server) -> None:
-    connection = server.client._connection(20)
+    connection = server.connection()
     connection.request("POST", NAMESPACE, body=b" " * (5 << 20))
 
     response = connection.getresponse()
@@ -667,7 +667,7 @@ def test_one_caller_cannot_take_all(tmp_path: Path) -> None:
     with serve(tmp_path, replace(Config(), limits=limits)) as server:
         codes = []
         for _ in range(30):
-            connection = server.client._connection(20)
+            connection = server.connection()
             connection.request("GET", "/api/v1/cluster")
             response = connection.getresponse()
             response.read()

@@ -206,7 +206,7 @@ def test_one_replica_or_stream_can_be_picked(server: Server) -> None:
 def test_a_wrong_question_is_told(server: Server, query: dict[str, str], status: int) -> None:
     submitted(server)
 
-    connection = server.client._connection(20)
+    connection = server.connection()
     text = "&".join(f"{key}={value}" for key, value in query.items())
     connection.request("GET", f"{LOGS}?{text}")
     response = connection.getresponse()

@@ -24,7 +24,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @contextmanager
 def opened(server: Server, path: str, **headers: str) -> Iterator[HTTPResponse]:
-    connection = server.client._connection(20)
+    connection = server.connection()
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     try:

@@ -77,7 +77,7 @@ CELLS_NOT_BY_SEEDS: dict[Cell, str] = {
     ("replica", "ReplicaRecalled", "Failed"): "in a job that goes on without it",
     ("stream settles", "StreamEnded", "Closed"): "only journals from before have it",
     ("stream settles", "MarkingTimedOut", "Done"): "a mark after the last row: group_world.py",
-    ("stream settles", "TailReached", "Serving"): "in the worlds of test_lockstep_tails_property.py",
+    ("stream settles", "TailReached", "Serving"): "test_lockstep_tails_property.py",
 }
 """Cells that other tests drive, tests/state most, and no whole life of these seeds comes to."""
 
