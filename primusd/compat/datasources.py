@@ -43,6 +43,10 @@ def convert_input(manager: Fields, stream: str, draft: Draft) -> None:
     draft.put((*path, "leftover"), leftover, manager.at("gracefulShutdown"))
     _framing(manager, framings, draft)
     _stop_policy(files)
+    if rate := files.take("sampleRate"):
+        at = files.at("sampleRate")
+        draft.put((*path, "sample"), rate, at)
+        files.report.note(at, "the same rows in each run are left out, not whole tasks at random")
     _work_preserve(manager, path, draft)
     files.report_rest()
     manager.report_rest()
@@ -128,8 +132,6 @@ def _stop_policy(files: Fields) -> None:
             policy.at("taskSuccessPercent"), "has no effect: every row has to be accounted for"
         )
     policy.report_rest()
-    if files.take("sampleRate"):
-        files.report.refuse(files.at("sampleRate"), "this build does not sample rows yet")
 
 
 def _work_preserve(manager: Fields, path: Path, draft: Draft) -> None:
