@@ -19,6 +19,7 @@ import pyarrow as pa
 from primusd.datafeed.formats import transform_worker
 from primusd.datafeed.formats.base import PipeBlock, ReadError, RowBlock, UnitFile
 from primusd.datafeed.formats.encoding import json_rows, piped
+from primusd.datafeed.formats.keeping import kept_rows
 from primusd.datafeed.formats.settings import Place
 from primusd.datafeed.formats.transform_wire import Applied, Apply, Failed, decode_answer, encode
 from primusd.datafeed.formats.user_process import (
@@ -318,7 +319,7 @@ class Transformed:
         if kept is None:
             return replace(block, batch=rows)
         bits = np.unpackbits(np.frombuffer(kept, np.uint8), count=block.row_count)
-        return _without(block, rows, bits.astype(np.bool_))
+        return kept_rows(block, bits.astype(np.bool_), rows)
 
     def _bad(self, block: RowBlock, text: str) -> ReadError:
         head = _head(block.batch)
@@ -330,37 +331,6 @@ class Transformed:
 def _head(rows: pa.RecordBatch) -> bytes:
     """Return the beginning of the first row as JSON, for people."""
     return msgspec.json.encode(json_rows(rows.slice(0, 1))[0])[:HEAD_BYTES]
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """How many rows begin below a position of those that were left out."""
-
-    begins: "np.ndarray"
-    before: Callable[[int], int] | None
-    """Of those that were left out before the transform."""
-
-    def __call__(self, position: int) -> int:
-        count = int(self.begins.searchsorted(position))
-        return count + (self.before(position) if self.before is not None else 0)
-
-
-def _without(block: RowBlock, rows: pa.RecordBatch, kept: "np.ndarray") -> RowBlock:
-    """Return a block of the rows that were kept; it still carries all its positions."""
-    if block.ends is None:
-        begins = np.arange(block.lo, block.lo + block.row_count, dtype=np.int64)
-    else:
-        begins = np.concatenate(((block.first,), block.ends[:-1]))
-    first = begins[kept]
-    # Each row ends where the next one that is kept begins, the last one with the block.
-    ends = np.append(first[1:], block.hi) if len(first) else first
-    return replace(
-        block,
-        batch=rows,
-        ends=ends,
-        first=int(first[0]) if len(first) else block.lo,
-        left_out=_LeftOut(begins[~kept], block.left_out),
-    )
 
 
 def _halves(block: RowBlock) -> tuple[RowBlock, RowBlock]:
