@@ -210,5 +210,6 @@ def test_a_slow_trainer_sets_the_pace_in_every_format(tmp_path: Path, way: str) 
         assert stream.skipped == 0
     else:
         left = sum(sizes) - given.total() - stream.left_out
-        assert 0 <= left <= 2 * 2 * 32
+        # What is left was not sampled yet: at most as many as make two batches for each.
+        assert 0 <= left <= 2 * 2 * 32 * (2 if "sample" in more else 1)
     assert grantor.driver.replay() == stream

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from primusd import daemon
+from primusd import daemon, stores
 from primusd.records import Entry
 from primusd.state.embedded import EmbeddedJournal
 from primusd.state.journal import Snapshot
@@ -34,5 +34,5 @@ class DyingJournal(EmbeddedJournal):
 
 
 if __name__ == "__main__":
-    daemon.EmbeddedJournal = DyingJournal  # type: ignore[attr-defined]  # a fault, put where it hurts
+    stores.EmbeddedJournal = DyingJournal  # type: ignore[misc]  # a fault, put where it hurts
     sys.exit(daemon.main(sys.argv[3:]))

@@ -113,7 +113,8 @@ data:
 
     status = shared.ended(name)
 
-    assert status["verdict"]["reason"] == "Completed", status["verdict"]
+    assert status["verdict"]["reason"] == "PartialSuccess", status["verdict"]
+    assert "100 rows were left out by the filter" in status["verdict"]["message"]
     lines = [line for path in (folder / "out").iterdir() for line in path.read_text().splitlines()]
     for stream in streams:
         found = [int(line.split()[1]) for line in lines if line.split()[0] == stream]

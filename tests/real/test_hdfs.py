@@ -14,7 +14,7 @@ import pytest
 
 from primusd.datafeed.formats.base import open_pinned
 from primusd.datafeed.protocol import Unit
-from primusd.datafeed.sources.files import ListingError, list_files
+from primusd.datafeed.sources.files import ListingError, NotThereError, list_files
 from primusd.datafeed.storage import remote, schemes
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.spec import Source
@@ -198,6 +198,8 @@ def can_read(unit: Unit) -> bool:
 def can_list(url: str) -> bool:
     try:
         return bool(only_unit(url))
+    except NotThereError:
+        return False
     except ListingError as error:
         if error.permanent:
             raise

@@ -63,10 +63,11 @@ class Heads:
             return False
 
     def leader(self) -> tuple[Head, Head]:
-        """Return who leads, and the other one."""
+        """Return who leads and the other one, once the leader can tell executors of both."""
         one = self.all[0]
         one.until("one of them leads", lambda: any(map(self.is_ready, self.all)))
         found = sorted(self.all, key=self.is_ready, reverse=True)
+        one.until("they know each other", lambda: "stands by" in found[0].ctl("leader").stdout)
         return found[0], found[1]
 
 
