@@ -34,5 +34,5 @@ class DyingJournal(EmbeddedJournal):
 
 
 if __name__ == "__main__":
-    stores.EmbeddedJournal = DyingJournal  # type: ignore[misc]  # a fault, put where it hurts
+    stores.EmbeddedJournal = DyingJournal  # type: ignore[attr-defined]  # a fault, put where it hurts
     sys.exit(daemon.main(sys.argv[3:]))
