@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from primusd.job.counts import REPLACE_MS_MIN
 from primusd.job.spec import REPLICAS_MAX, JobSpec, RoleSpec, waits_of
 from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, Section, is_mapping, nearest
+from primusd.units import format_duration
 
 FIELDS = ("policy", "roles", "gate", "step", "placeTimeout", "readyTimeout", "replaceAfter")
 DEEPER = (
@@ -57,10 +59,22 @@ def read_schedule(section: Section, roles: Mapping[str, RoleSpec], framework: st
         found.count("step", default.step, low=1, high=REPLICAS_MAX),
         found.duration_ms("placeTimeout", default.place_timeout_ms, zero=False),
         found.duration_ms("readyTimeout", default.ready_timeout_ms, zero=False),
-        NEVER
-        if found.raw("replaceAfter") == "never"
-        else found.duration_ms("replaceAfter", default.replace_after_ms),
+        _replace_after_ms(found, default.replace_after_ms),
     )
+
+
+def _replace_after_ms(section: Section, default: int) -> int:
+    """Return how long after an end that nobody saw another attempt begins; -1 never."""
+    if section.raw("replaceAfter") == "never":
+        return NEVER
+    found = section.duration_ms("replaceAfter", default)
+    if found < REPLACE_MS_MIN:
+        least = format_duration(REPLACE_MS_MIN)
+        section.findings.warn(
+            section.at("replaceAfter"),
+            f"counts as {least}: until then it may be that the attempt before still ends",
+        )
+    return found
 
 
 def _check_policy(section: Section, policy: str) -> None:

@@ -129,3 +129,15 @@ def test_a_pony_policy_starts_the_parameter_servers_first() -> None:
 
 def test_without_a_policy_of_its_own_the_original_starts_a_gang() -> None:
     assert original({}, {"roleName": "worker", "minNum": 1}).spec.policy == "gang"
+
+
+def test_a_replacement_is_never_sooner_than_the_end_can_be_known_and_the_file_is_told_so() -> None:
+    roles = "roles: {worker: {command: x}}"
+    soon = parse(f"{{name: x, schedule: {{replaceAfter: 10s}}, {roles}}}".encode())
+    late = parse(f"{{name: x, schedule: {{replaceAfter: 65s}}, {roles}}}".encode())
+    never = parse(f"{{name: x, schedule: {{replaceAfter: never}}, {roles}}}".encode())
+
+    assert [one.partition(":")[0] for one in soon.warnings] == ["schedule.replaceAfter"]
+    assert "counts as 1m5s" in soon.warnings[0]
+    assert late.warnings == never.warnings == ()
+    assert never.spec.replace_after_ms == -1
