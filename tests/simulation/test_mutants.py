@@ -1,10 +1,13 @@
 """The simulator notices faults that are put into the code on purpose."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant, mutated
-from tests.simulation.playing import script_of, why_broken
-from tests.simulation.script import Script
+from tests.simulation.playing import play_seed, script_of, why_broken
+from tests.simulation.script import Script, as_python
 
 SEARCH_SEEDS = 60
 SOAK_SEEDS = 2_000
@@ -33,6 +36,31 @@ def test_there_are_enough_of_them_and_none_is_there_unasked() -> None:
 @pytest.mark.parametrize("one", MUTANTS, ids=named)
 def test_a_fault_in_the_code_is_noticed(one: Mutant) -> None:
     assert finder(one, SEARCH_SEEDS) is not None, f"{one.name}: nothing notices it any more"
+
+
+def test_a_seed_that_fails_prints_a_short_script_that_fails_alike(tmp_path: Path) -> None:
+    (one,) = [one for one in MUTANTS if one.name == "a code other than 0 is a completion"]
+    path = tmp_path / "found.py"
+
+    with mutated(one):
+        seed = next(
+            seed
+            for seed in range(SEARCH_SEEDS)
+            if len(script_of(seed).deeds) > 1 and why_broken(script_of(seed))
+        )
+        with pytest.raises(AssertionError) as caught:
+            play_seed(seed)
+        first, _, rest = str(caught.value).partition("in short: ")
+        printed = rest[rest.index("from tests.simulation") : rest.index("\n))\n") + 4]
+        path.write_text(printed)
+        with pytest.raises(AssertionError) as again:
+            runpy.run_path(str(path))
+
+    assert first.startswith(f"seed {seed}: ")
+    assert rest.startswith(f"AssertionError: {again.value}")
+    assert len(printed) < len(as_python(script_of(seed)))
+    # With the code as it is the same script has nothing to say.
+    runpy.run_path(str(path))
 
 
 @pytest.mark.soak
