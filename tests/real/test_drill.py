@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.real.second_node import Second, first_name, placed, started
+
 TRAINER = """
 import os, sys, time
 from pathlib import Path
@@ -134,6 +136,32 @@ def test_F21_a_lost_node_needs_a_yes_and_costs_infrastructure_only(head: Any) ->
     budgets = head.document("get", "loses")["status"]["budgets"]
     assert budgets["application"]["used"] == 0
     assert budgets["infrastructure"]["used"] > 0
+
+
+def test_F21_of_two_nodes_the_lost_one_takes_only_what_ran_there(head: Any, second: Second) -> None:
+    started(head, second)
+    submit(head, "spread", "resumes", role=", placement: {maxPerNode: 1}")
+    (on_b,) = [replica for replica, node in placed(head, "spread").items() if node == "b"]
+    (other,) = {"worker-0", "worker-1"} - {on_b}
+    head.until("its checkpoint is known", lambda: has_noted(head, "spread", on_b))
+
+    lost = drilled(head, "spread", "--lose-node", "b", "--yes")
+    head.until("its checkpoint is known", lambda: has_noted(head, "spread", on_b, 2))
+    killed = drilled(head, "spread", "--kill", on_b)
+
+    assert (lost["verdict"], lost["replicas"]) == ("Resumed", [on_b])
+    assert (killed["verdict"], killed["replicas"]) == ("Resumed", [on_b])
+    assert head.attempts("spread") == {on_b: 3, other: 1}
+    assert set(placed(head, "spread").values()) == {"b", first_name(head)}
+    assert [one["cause"] for one in second.document()["faults"]] == ["Lost"]
+    budgets = head.document("get", "spread")["status"]["budgets"]
+    assert [budgets[name]["used"] for name in ("application", "infrastructure")] == [1, 1]
+
+
+def has_noted(head: Any, name: str, replica: str, attempt: int = 1) -> bool:
+    """Return whether a checkpoint of that attempt is known."""
+    notes = [one["subject"] for one in events(head, name) if one["reason"] == "CheckpointNoted"]
+    return f"{replica}/{attempt}" in notes
 
 
 def test_F21_a_job_that_does_not_come_back_in_time_is_said_so(head: Any) -> None:

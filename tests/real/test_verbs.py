@@ -127,6 +127,18 @@ def test_c63_a_deadline_warns_by_signal_and_word_and_the_checkpoint_is_shown(sha
     assert "CheckpointNoted" in told
 
 
+def test_c63_the_hours_of_all_trainers_end_a_job_with_a_word_of_their_own(shared: Any) -> None:
+    submit(shared, "hours", READS_ITS_REASON, role=", replicas: 2")
+    shared.until("both run", lambda: shared.ctl("logs", "hours").stdout.count("runs") == 2)
+
+    shared.ctl("set", "hours", "maxReplicaHours=0.0001")
+    status = shared.ended("hours")
+
+    assert (status["phase"], status["verdict"]["reason"]) == ("Failed", "ReplicaHoursUsed")
+    assert shared.ctl("logs", "hours").stdout.count("stopped: replicaHours True") == 2
+    assert shared.ctl("wait", "hours", "--for", "ended", allowed=(12,)).returncode == 12
+
+
 def test_data_rests_while_a_job_is_suspended_and_no_row_is_lost(shared: Any) -> None:
     rows = shared.folder / "rows.txt"
     rows.write_text("".join(f"row {number}\n" for number in range(3_000)))
