@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from primusd.api.asking import answer, caller_of, check_version, context_of, find_job, read_body
 from primusd.api.context import Context
+from primusd.api.replicas import no_replica
 from primusd.core import Raised, Rejected
 from primusd.engine import wedged_error
 from primusd.errors import MalformedError, NotFoundError, PhaseConflictError, Problem
@@ -153,7 +154,7 @@ def _spans(job: Job, body: RestartBody) -> tuple[Span, ...]:
         except ValueError as error:
             raise NotFoundError(str(error)) from error
         if role not in job.roles or index >= job.roles[role].size:
-            raise NotFoundError(f"{job.spec.name} has no replica {name!r}")
+            raise no_replica(job, name)
         named.add((role, index))
     return spans(named)
 

@@ -90,9 +90,14 @@ def named_replica(job: Job, name: str) -> tuple[RoleState, Replica]:
         raise NotFoundError(str(error)) from error
     replica = find_replica(job, role, index)
     if replica is None:
-        roles = ", ".join(f"{one.name} 0 to {one.size - 1}" for one in job.roles.values())
-        raise NotFoundError(f"{job.spec.name} has no replica {name}", hint=f"it has {roles}")
+        raise no_replica(job, name)
     return job.roles[role], replica
+
+
+def no_replica(job: Job, name: str) -> NotFoundError:
+    """Return the error for a name that no replica of the job has."""
+    roles = ", ".join(f"{one.name} 0 to {one.size - 1}" for one in job.roles.values() if one.size)
+    return NotFoundError(f"{job.spec.name} has no replica {name}", hint=f"it has {roles}")
 
 
 async def show_peers(request: web.Request) -> web.Response:

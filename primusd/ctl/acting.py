@@ -2,19 +2,20 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
 from primusd.ctl.call import Call, Verb, duration_s, pass_call, shared_options
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.documents import count, mapping, text
-from primusd.ctl.failures import OK, USAGE, CtlError
+from primusd.ctl.failures import OK, USAGE, ApiError, CtlError
 from primusd.ctl.reading import jobs_path, pages
 from primusd.ctl.verdicts import wait_for_verdict
 from primusd.ctl.waiting import wait_until
 
 _FORMS = ("table", "json", "yaml", "name")
+NOT_THERE = 404
 LIVE_PHASES = "Queued,Starting,Running,Draining,Stopping,Suspended"
 
 
@@ -69,12 +70,32 @@ def cancel(
     if takes_all:
         found = pages(call.client, jobs_path(call), {"phase": LIVE_PHASES})
         names = tuple(f"{text(job, 'namespace')}/{text(job, 'uid')}" for job in found)
-    jobs = [act(call, name, "cancel", {"reason": reason}) for name in names]
-    for job in jobs:
-        tell(call, job)
+    jobs, failures = [], []
+    for name in names:
+        try:
+            jobs.append(act(call, name, "cancel", {"reason": reason}))
+        except ApiError as error:
+            if not (takes_all and error.status == NOT_THERE):
+                failures.append(error)
+            continue
+        tell(call, jobs[-1])
     for job in jobs if wait else ():
         wait_for_verdict(call, job, deadline_s=deadline_s)
+    _raise_all(failures)
     return OK
+
+
+def _raise_all(failures: Sequence[ApiError]) -> None:
+    """Raise what went wrong with some of several jobs, now that the others are done with."""
+    if failures:
+        first, *others = failures
+        more = [line for one in others for line in (one.message, *one.details)]
+        raise CtlError(
+            first.message,
+            hint=first.hint,
+            exit_code=first.exit_code,
+            details=[*first.details, *more],
+        )
 
 
 def _in_phase(phase: str) -> Callable[[Json], bool]:
@@ -264,11 +285,17 @@ def finish(call: Call, name: str, as_phase: str, reason: str, timeout: str, *, w
 @pass_call
 def delete(call: Call, names: tuple[str, ...]) -> None:
     """Forget ended jobs: their records and logs."""
+    failures = []
     for name in names:
         namespace, job_name = call.job(name)
-        job = call.client.call("DELETE", job_path(namespace, job_name))
+        try:
+            job = call.client.call("DELETE", job_path(namespace, job_name))
+        except ApiError as error:
+            failures.append(error)
+            continue
         if not call.is_quiet:
             call.printer_of(_FORMS).line(f"{text(job, 'name')} deleted")
+    _raise_all(failures)
 
 
 @click.command("stacks", cls=Verb)

@@ -201,6 +201,10 @@ def read_hang(section: Section) -> Hang:
         return default
     if section.raw("hang") == "never":
         return Hang()
+    if isinstance(value := section.raw("hang"), str):
+        allowed = "never, or a mapping of after, action, phaseAfter"
+        section.wrong("hang", allowed, f"write {{after: {value}}}")
+        return default
     fields = ("after", "action", "phaseAfter")
     rule = Section(section.findings, section.at("hang"), section.raw("hang"), fields)
     found = Hang(

@@ -38,6 +38,8 @@ DERIVED = (
     Derived("local", "folder", "{role}-{index}", 255),
 )
 
+_OF_JOBS = tuple(one for one in DERIVED if "{role}" not in one.form)
+
 
 def check_label(
     findings: Findings, path: Path, name: str, *, limit: int = LABEL_MAX, of_key: bool = False
@@ -89,8 +91,9 @@ def check_derived(findings: Findings, job: str, roles: Iterable[tuple[str, int]]
         roles: Name and replicas of each role.
     """
     worst: tuple[int, Derived, str, str] | None = None
-    for role, replicas in roles:
-        for derived in DERIVED:
+    # Where no role has a name to go by, the job's own still has a limit.
+    for role, replicas in tuple(roles) or (("", 1),):
+        for derived in DERIVED if role else _OF_JOBS:
             longest = derived.longest(job, role, replicas)
             excess = len(longest) - derived.limit
             if excess > 0 and (worst is None or excess > worst[0]):

@@ -10,6 +10,7 @@ from primusd.jobfile.reading import unset_variable
 from primusd.units import UnitError, parse_bytes, parse_duration_ms
 
 _COUNT_MAX = 2**53 - 1
+_SHORT_MIN = 3
 
 
 class Findings:
@@ -245,7 +246,10 @@ def nearest(word: str, names: Iterable[str]) -> str:
         folded.setdefault(name.rpartition(".")[2].lower(), name)
     simple = word.replace("_", "").replace("-", "").lower()
     close = difflib.get_close_matches(simple, folded, n=1, cutoff=0.6)
-    return f"did you mean {folded[close[0]]}?" if close else ""
+    if not close and len(simple) >= _SHORT_MIN:
+        # What people cut short, as infra.
+        close = [one for one in folded if one.startswith(simple)]
+    return f"did you mean {folded[close[0]]}?" if len(close) == 1 else ""
 
 
 def _printable(allowed: str | tuple[str, ...]) -> str | tuple[str, ...]:
