@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -229,7 +230,7 @@ class Daemon:
                 ack_linger_ms=config_now.store.ack_linger_ms or 0,
                 snapshot_every_ms=config_now.store.snapshot_every_ms,
             ),
-            admits=self._refusal,
+            admits=partial(self._refusal, store),
         )
         return build_parts(
             self._prepared,
@@ -245,14 +246,16 @@ class Daemon:
             ),
         )
 
-    def _refusal(self, event: Event) -> PrimusdError | None:
-        """Refuse new jobs on a full disk: what is left of it is for jobs to end in order."""
-        if isinstance(event, JobSubmitted) and self._ballast.is_given_up:
+    def _refusal(self, store: Store, event: Event) -> PrimusdError | None:
+        """Refuse new jobs where there is little room: what is left is for jobs to end in order."""
+        if not isinstance(event, JobSubmitted):
+            return None
+        if self._ballast.is_given_up:
             return StoreFullError(
                 f"the disk of {self._state} is full; no new job is taken",
                 hint="free some room there",
             )
-        return None
+        return store.refusal()
 
     async def _start(self, group: TaskGroup, parts: Parts, store: Store) -> None:
         """Recover, ask the launchers, keep the plans, and only then answer anybody."""

@@ -23,6 +23,7 @@ from primusd.errors import (
     NotFoundError,
     NotLeaderError,
     PrimusdError,
+    StoreFullError,
     StoreUnavailableError,
     TooManyRequestsError,
     WedgedError,
@@ -403,7 +404,9 @@ class Engine:
                 continue
             break
         self.outage = None
-        self._lag.end()
+        if not isinstance(error, StoreFullError):
+            # A store that can be read and has no room for what waits is behind until it has some.
+            self._lag.end()
         for subscription in self._subscriptions:
             subscription.cut("the state was loaded again")
         log.info("engine.reloaded", revision=self.revision)

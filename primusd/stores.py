@@ -1,16 +1,18 @@
 """The store that the configuration names: what the journal is in, and who else is a head."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 from msgspec import Struct
 
 from primusd import __version__
 from primusd.config.settings import Config, Etcd
-from primusd.errors import ConfigError
+from primusd.errors import ConfigError, PrimusdError
 from primusd.records import SCHEMA
 from primusd.startup import Prepared, heads_of
 from primusd.state.archive import Archive
@@ -18,11 +20,13 @@ from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.directory import EmbeddedElection
 from primusd.state.election import Election, Heads, Identity
-from primusd.state.embedded import EmbeddedJournal
+from primusd.state.embedded import EmbeddedJournal, embedded_figures
+from primusd.state.figures import StoreFigures
 from primusd.state.journal import Journal
 
 if TYPE_CHECKING:
     from primusd.state.etcd.client import EtcdSettings
+    from primusd.state.etcd.upkeep import UpkeepLimits
 
 CLOSE_S = 5.0
 
@@ -32,10 +36,14 @@ class Store(Struct, frozen=True):
 
     journal: Journal
     election: Election
+    figures: Callable[[], Awaitable[StoreFigures]]
+    """Measures it now."""
     heads: Callable[[], Heads]
     """Who leads and who is there; of an embedded store nobody else."""
     is_shared: bool
     """Whether other heads may lead: who loses the lead then waits to lead again."""
+    refusal: Callable[[], PrimusdError | None] = lambda: None
+    """Why no new job is to be taken, as far as the store knows; None: take it."""
 
 
 @asynccontextmanager
@@ -53,11 +61,11 @@ async def opened_store(
         async with _opened_etcd(prepared, config, Archiver(archive, limits)) as store:
             yield store
         return
-    journal = EmbeddedJournal(
-        prepared.directory.path / "journal.db", archive=archive, ballast=ballast, limits=limits
-    )
+    path = prepared.directory.path / "journal.db"
+    journal = EmbeddedJournal(path, archive=archive, ballast=ballast, limits=limits)
+    figures = partial(anyio.to_thread.run_sync, embedded_figures, path)
     try:
-        yield Store(journal, EmbeddedElection(prepared.directory), Heads, is_shared=False)
+        yield Store(journal, EmbeddedElection(prepared.directory), figures, Heads, is_shared=False)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
             await journal.close()
@@ -86,10 +94,28 @@ async def _opened_etcd(
         identity=identity,
         ttl_ms=config.store.etcd.leader_ttl_ms,
         archiver=archiver,
-        has_to_compact=config.store.etcd.compact,
+        limits=_limits(config.store.etcd),
     ) as store:
         directory.adopt(store.cluster.id, store.cluster.secret)
-        yield Store(store.journal, store.election, lambda: store.members.heads, is_shared=True)
+        yield Store(
+            store.journal,
+            store.election,
+            store.upkeep.measured,
+            lambda: store.members.heads,
+            is_shared=True,
+            refusal=store.upkeep.refusal,
+        )
+
+
+def _limits(etcd: Etcd) -> "UpkeepLimits":
+    from primusd.state.etcd.upkeep import UpkeepLimits  # noqa: PLC0415 - see above.
+
+    return UpkeepLimits(
+        warn_percent=etcd.quota_warn_percent,
+        stop_percent=etcd.quota_stop_percent,
+        quota_byte_count=etcd.quota_bytes or 0,
+        is_alone=etcd.compact,
+    )
 
 
 def _etcd_settings(etcd: Etcd) -> "EtcdSettings":

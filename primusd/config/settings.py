@@ -84,8 +84,10 @@ class Etcd(Struct, frozen=True):
     leader_ttl_ms: Annotated[int, Duration(5 * _SECOND, 60 * _SECOND)] = 10 * _SECOND
     request_timeout_ms: Annotated[int, Duration(100, 30 * _SECOND)] = _SECOND
     compact: Annotated[bool, Flag()] = True
-    quota_warn_percent: Annotated[int, Integer(1, 99), NotYet()] = 70
-    quota_stop_percent: Annotated[int, Integer(1, 99), NotYet()] = 85
+    quota_bytes: Annotated[int | None, Size(16 * _MIB, 1 << 40, may_be_empty=True)] = None
+    """None is what the servers say."""
+    quota_warn_percent: Annotated[int, Integer(1, 99)] = 70
+    quota_stop_percent: Annotated[int, Integer(1, 99)] = 85
 
 
 class Store(Struct, frozen=True):

@@ -23,6 +23,7 @@ from primusd.state.archive import Archive, ArchivedEntry
 from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.bases import ALL
+from primusd.state.figures import StoreFigures
 from primusd.state.journal import Loaded, Snapshot
 from primusd.state.schema import Head, check_schema
 
@@ -179,6 +180,22 @@ class EmbeddedJournal:
         except sqlite3.Error as closing:
             log.warning("journal.close_failed", text=str(closing))
         return StoreUnavailableError(f"the journal {self._path} failed: {error}")
+
+
+def embedded_figures(path: Path) -> StoreFigures:
+    """Return how large the store is, and what its disk has left. Blocks.
+
+    Args:
+        path: Of the file; one that is not there has no bytes.
+    """
+    files = (path, path.with_name(f"{path.name}-wal"))
+    disk = os.statvfs(path.parent)
+    return StoreFigures(
+        kind="embedded",
+        place=str(path),
+        byte_count=sum(one.stat().st_size for one in files if one.exists()),
+        free_byte_count=disk.f_bavail * disk.f_frsize,
+    )
 
 
 def _user_version(path: Path) -> int:

@@ -257,7 +257,7 @@ def test_the_usual_file_is_found_and_a_folder_in_its_place_is_told(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "flags", "path"),
     [
-        ("[store.etcd]\nquota_warn_percent = 60\n", {}, "store.etcd.quota_warn_percent"),
+        ('[secrets]\ndir = "/etc/secrets"\n', {}, "secrets.dir"),
         ('[launchers]\nenabled = ["local", "kubernetes"]\n', {}, "launchers.enabled"),
         ('[blobs]\nurl = "s3://bucket"\n', {}, "blobs.url"),
     ],
@@ -305,7 +305,6 @@ quota_warn_percent = 90
         ("primusd.toml:1", "listen.tls_key"),
         ("primusd.toml:4", "store.etcd.quota_warn_percent"),
         ("primusd.toml:2", "listen.tls_cert"),
-        ("primusd.toml:4", "store.etcd.quota_warn_percent"),
     ]
 
 

@@ -91,6 +91,11 @@ class EtcdClient:
         return self._settings
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """`host:port` of each endpoint."""
+        return self._addresses
+
+    @property
     def position(self) -> int:
         """Which endpoint is asked now."""
         return self._position

@@ -6,7 +6,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from primusd.errors import DeposedError, StoreUnavailableError
+from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
 from primusd.records import SCHEMA, Entry, decode_entry, encode_entry
 from primusd.state.archive import ArchivedEntry
 from primusd.state.archiving import Archiver
@@ -155,7 +155,14 @@ class EtcdJournal:
         for batch in redo.batches(redo.written(self._layout, changes)):
             await self._lane.write([one.operation() for one in batch])
         self._unfinished = tuple(changes)
-        await self._finish()
+        try:
+            await self._finish()
+        except StoreFullError as error:
+            # It counts, so nobody may be told that nothing was recorded.
+            raise StoreUnavailableError(
+                "etcd is full: what was written last counts, and is carried out once there is room",
+                hint=error.hint,
+            ) from error
 
     async def _finish(self) -> None:
         """Carry out what counts already."""

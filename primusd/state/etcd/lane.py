@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from primusd.errors import DeposedError, StoreUnavailableError
+from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
 from primusd.state.etcd.client import EtcdClient
 from primusd.state.etcd.layout import Layout
 from primusd.state.etcd.leadership import Leadership
+from primusd.state.etcd.messages import messages
 from primusd.state.etcd.requests import Operation, changed_at, created_at, get, put, transaction
 
 log = structlog.get_logger()
@@ -69,7 +70,12 @@ class Lane:
             (get(layout.leader), get(layout.lane)),
         )
         before, self._revision = self._revision, -1
-        answer = await self._client.call("KV", "Txn", request, within_s=left_s)
+        try:
+            answer = await self._client.call("KV", "Txn", request, within_s=left_s)
+        except StoreFullError:
+            if await self._has_landed(value):
+                return
+            raise
         if answer.succeeded:
             self._revision = answer.header.revision
             return
@@ -86,3 +92,15 @@ class Lane:
         raise StoreUnavailableError(
             f"somebody wrote beside us: the lane in etcd says {found!r}; the state is read again"
         )
+
+    async def _has_landed(self, value: bytes) -> bool:
+        """Return whether a write was carried out that etcd had no room for: the last one is.
+
+        The write by which its file grows over the quota is applied, and answered with NOSPACE.
+        """
+        request = messages()["RangeRequest"](key=self._layout.lane)
+        answer = await self._client.call("KV", "Range", request, within_s=self._leadership.check())
+        if not answer.kvs or answer.kvs[0].value != value:
+            return False
+        self._revision = answer.kvs[0].mod_revision
+        return True

@@ -11,13 +11,13 @@ from primusd.errors import ConfigError, StoreUnavailableError
 from primusd.state.archiving import Archiver
 from primusd.state.election import Identity
 from primusd.state.etcd.client import EtcdClient, EtcdRefusedError, EtcdSettings
-from primusd.state.etcd.compaction import compact_each_minute
 from primusd.state.etcd.election import EtcdElection
 from primusd.state.etcd.identity import ClusterIdentity, shared_identity
 from primusd.state.etcd.journal import EtcdJournal
 from primusd.state.etcd.layout import Layout
 from primusd.state.etcd.leadership import Leadership
 from primusd.state.etcd.members import Members
+from primusd.state.etcd.upkeep import Upkeep, UpkeepLimits
 from primusd.state.etcd.versions import check_versions
 
 log = structlog.get_logger()
@@ -32,6 +32,7 @@ class EtcdStore(Struct, frozen=True):
     journal: EtcdJournal
     election: EtcdElection
     members: Members
+    upkeep: Upkeep
 
 
 @asynccontextmanager
@@ -43,7 +44,7 @@ async def opened(
     identity: Identity,
     ttl_ms: int,
     archiver: Archiver | None,
-    has_to_compact: bool,
+    limits: UpkeepLimits,
 ) -> AsyncIterator[EtcdStore]:
     """Yield the store once etcd answers, however long that takes.
 
@@ -54,7 +55,7 @@ async def opened(
         identity: Of this head.
         ttl_ms: Of the leader's lease.
         archiver: Gets entries before they go.
-        has_to_compact: Etcd is ours alone.
+        limits: Of what etcd takes.
 
     Raises:
         ConfigError: The servers must not be used, or do not let us in; or another head has our
@@ -62,17 +63,18 @@ async def opened(
     """
     client, layout, leadership = EtcdClient(settings), Layout(cluster), Leadership()
     members = Members(client, layout, identity)
+    upkeep = Upkeep(client, layout, leadership, limits)
     try:
-        shared = await _joined(client, layout, own, members)
-        election = EtcdElection(
-            client, layout, leadership, identity=lambda: identity, ttl_ms=ttl_ms
-        )
-        journal = EtcdJournal(client, layout, leadership, archiver=archiver)
         async with anyio.create_task_group() as group:
+            # Before anything else: a full etcd lets nobody join until there is room.
+            group.start_soon(upkeep.run)
+            shared = await _joined(client, layout, own, members)
+            election = EtcdElection(
+                client, layout, leadership, identity=lambda: identity, ttl_ms=ttl_ms
+            )
+            journal = EtcdJournal(client, layout, leadership, archiver=archiver)
             group.start_soon(members.run)
-            if has_to_compact:
-                group.start_soon(compact_each_minute, client, leadership)
-            yield EtcdStore(shared, journal, election, members)
+            yield EtcdStore(shared, journal, election, members, upkeep)
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
