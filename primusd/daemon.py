@@ -61,6 +61,7 @@ from primusd.state.ballast import Ballast
 from primusd.state.election import Heads
 from primusd.state.journal import Journal
 from primusd.stores import Store, opened_store
+from primusd.warm_copy import WarmCopy
 
 log = structlog.get_logger()
 
@@ -231,6 +232,7 @@ class Daemon:
                 snapshot_every_ms=config_now.store.snapshot_every_ms,
             ),
             admits=partial(self._refusal, store),
+            copy=None if store.followed is None else WarmCopy(store.followed),
         )
         return build_parts(
             self._prepared,
@@ -300,7 +302,7 @@ class Daemon:
 
     async def _refill(self, parts: Parts, journal: Journal) -> None:
         """Let watches go on from before our start, as far as the entries of late reach."""
-        newest = (await journal.load()).entries
+        newest = await journal.entries()
         from_revision = max(0, parts.watch.oldest - REFILL_ENTRIES_MAX)
         older = await anyio.to_thread.run_sync(lambda: list(self._archive.read(from_revision)))
         first = newest[0].revision if newest else 0

@@ -37,6 +37,7 @@ from primusd.state.election import Election
 from primusd.state.journal import Journal
 from primusd.state.snapshots import Snapshots
 from primusd.subscription import Published, Subscription
+from primusd.warm_copy import WarmCopy
 
 log = structlog.get_logger()
 
@@ -85,6 +86,7 @@ class Engine:
         *,
         settings: EngineSettings,
         admits: Callable[[Event], PrimusdError | None] = lambda _event: None,
+        copy: WarmCopy | None = None,
     ) -> None:
         """Make an engine that does nothing yet.
 
@@ -94,6 +96,7 @@ class Engine:
             clock: Of this host.
             settings: See EngineSettings.
             admits: Asked before each proposal: the error to refuse it with, None to take it.
+            copy: What another head writes, kept until this one leads; None: it is loaded then.
         """
         self.world = World()
         self.revision = 0
@@ -106,6 +109,7 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._admits = admits
+        self._copy = copy
         self._inbox = Inbox()
         self._stored_term = 0
         self._time = JournalTime(clock, last_at_ms=0)
@@ -143,7 +147,7 @@ class Engine:
         Raises:
             StoreUnavailableError: It cannot be read.
         """
-        return (await self._journal.load()).entries
+        return await self._journal.entries()
 
     async def propose(self, machine: str, event: Event, *, by: str) -> Recorded | Ignored:
         """Record an event, and return once it is durable and published.
@@ -208,28 +212,38 @@ class Engine:
             StoreUnavailableError: The store could not be read at the start.
         """
         try:
-            campaigned = await self._campaign()
-            async with self._election.held():
-                await self._lead(campaigned)
-                task_status.started()
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._notice_stalls)
-                    while True:
-                        await self._turn()
+            if self._copy is None:
+                await self._live(task_status)
+                return
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._copy.run)
+                await self._live(task_status)
         finally:
             self.outage = self.outage or NotLeaderError("this daemon no longer leads")
             self._inbox.fail_all(self.outage)
             for subscription in self._subscriptions:
                 subscription.cut("the daemon stops")
 
+    async def _live(self, task_status: TaskStatus[None]) -> None:
+        campaigned = await self._campaign()
+        async with self._election.held():
+            await self._lead(campaigned)
+            task_status.started()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._notice_stalls)
+                while True:
+                    await self._turn()
+
     async def _campaign(self) -> int:
         """Wait until this daemon leads; a store that it must not lead is refused before."""
-        last_term = (await self._journal.load()).term
         wall_ms = self._clock.wall_ms()
+        if self._copy is not None:
+            return await self._copy.campaign(self._election, wall_ms=wall_ms)
+        last_term = (await self._journal.load()).term
         return await self._election.campaign(last_term=last_term, wall_ms=wall_ms)
 
     async def _lead(self, campaigned: int) -> None:
-        raised = await self._load()
+        raised = await self._take_over()
         # Of a store that was moved or put back the terms may be ahead of the election's.
         self.term = max(campaigned, self._stored_term + 1)
         self._time = JournalTime(self._clock, last_at_ms=self._snapshots.last_at_ms)
@@ -244,6 +258,19 @@ class Engine:
         await self._commit([Waiting(proposals)])
         self._tell_anew(Anew.TERM)
         log.info("engine.led", term=self.term, revision=self.revision, wedged=len(raised))
+
+    async def _take_over(self) -> dict[str, str]:
+        """Begin with the copy that was kept, else load; return what raised on replay, by job."""
+        begun_ms = self._clock.boot_ms()
+        found = None if self._copy is None else await self._copy.taken_over()
+        if found is None:
+            return await self._load()
+        self.world, self.revision = found.world, found.revision
+        self._stored_term, self._snapshots = found.term, found.snapshots
+        self._wedged = dict(found.wedged)
+        took_ms = self._clock.boot_ms() - begun_ms
+        log.info("engine.took_over", revision=self.revision, records=found.tail, took_ms=took_ms)
+        return dict(found.wedged)
 
     async def _load(self) -> dict[str, str]:
         """Replace the world by what the journal holds; return what raised on replay, by job."""

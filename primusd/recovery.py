@@ -48,7 +48,7 @@ def recover(loaded: Loaded) -> Recovered:
     covers |= _forgotten(loaded)
     uncovered: dict[str, int] = {}
     for entry in loaded.entries:
-        world = _replayed(world, entry, covers, wedged)
+        world = replayed(world, entry, covers, wedged)
         for record in entry.records:
             if covers.get(record.machine, 0) < entry.revision:
                 uncovered.setdefault(record.machine, entry.revision)
@@ -121,10 +121,17 @@ def _world(machines: Mapping[str, Machine]) -> World:
     return World(admission, shelved(jobs), shelved(streams))
 
 
-def _replayed(
+def replayed(
     world: World, entry: Entry, covers: Mapping[str, int], wedged: dict[str, str]
 ) -> World:
-    """Return the world after an entry; a job that raises is left as it was before it."""
+    """Return the world after an entry; a job that raises is left as it was before it.
+
+    Args:
+        world: As of the entry before.
+        entry: The next one.
+        covers: What snapshots hold already.
+        wedged: Jobs that raised before, whose records are left alone; gets those that raise now.
+    """
     while True:
         try:
             return core.replay(world, entry, skip=frozenset(wedged), covers=covers)

@@ -22,7 +22,7 @@ from primusd.state.directory import EmbeddedElection
 from primusd.state.election import Election, Heads, Identity
 from primusd.state.embedded import EmbeddedJournal, embedded_figures
 from primusd.state.figures import StoreFigures
-from primusd.state.journal import Journal
+from primusd.state.journal import Followed, Journal
 
 if TYPE_CHECKING:
     from primusd.state.etcd.client import EtcdSettings
@@ -40,10 +40,15 @@ class Store(Struct, frozen=True):
     """Measures it now."""
     heads: Callable[[], Heads]
     """Who leads and who is there; of an embedded store nobody else."""
-    is_shared: bool
-    """Whether other heads may lead: who loses the lead then waits to lead again."""
+    followed: Followed | None
+    """The journal as other heads write it; None: nobody else does, so the lead is lost for good."""
     refusal: Callable[[], PrimusdError | None] = lambda: None
     """Why no new job is to be taken, as far as the store knows; None: take it."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other heads may lead: who loses the lead then waits to lead again."""
+        return self.followed is not None
 
 
 @asynccontextmanager
@@ -65,7 +70,7 @@ async def opened_store(
     journal = EmbeddedJournal(path, archive=archive, ballast=ballast, limits=limits)
     figures = partial(anyio.to_thread.run_sync, embedded_figures, path)
     try:
-        yield Store(journal, EmbeddedElection(prepared.directory), figures, Heads, is_shared=False)
+        yield Store(journal, EmbeddedElection(prepared.directory), figures, Heads, followed=None)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
             await journal.close()
@@ -102,7 +107,7 @@ async def _opened_etcd(
             store.election,
             store.upkeep.measured,
             lambda: store.members.heads,
-            is_shared=True,
+            followed=store.journal,
             refusal=store.upkeep.refusal,
         )
 

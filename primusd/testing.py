@@ -153,6 +153,10 @@ class CrashingJournal:
         """Return what the other holds."""
         return await self._inner.load()
 
+    async def entries(self) -> tuple[Entry, ...]:
+        """Return the entries that the other holds."""
+        return await self._inner.entries()
+
     async def append(
         self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
     ) -> None:

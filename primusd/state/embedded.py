@@ -79,6 +79,12 @@ class EmbeddedJournal:
         """Return all it holds; see Journal.load."""
         return await self._run(self._load)
 
+    async def entries(self) -> tuple[Entry, ...]:
+        """Return the entries that it holds; see Journal.entries."""
+        return await self._run(
+            lambda: tuple(_decoded(revision, body) for revision, body in _bodies(self._opened()))
+        )
+
     async def append(
         self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
     ) -> None:

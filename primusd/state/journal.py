@@ -1,11 +1,12 @@
 """The journal port, and its form in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+import anyio
 from msgspec import Struct
 
-from primusd.errors import DeposedError
+from primusd.errors import DeposedError, NewerSchemaError
 from primusd.records import Entry
 
 
@@ -31,6 +32,60 @@ class Loaded(Struct, frozen=True):
     """Of the last entry ever appended; 0 none."""
 
 
+class Written(Struct, frozen=True):
+    """What another head wrote, as one who follows it is told."""
+
+    entries: tuple[Entry, ...] = ()
+    """In order, behind all that were told before."""
+    covers: Mapping[str, int] = {}
+    """Keys of snapshots that were written, each with the revision that it covers."""
+    gone: frozenset[str] = frozenset()
+    """Keys of snapshots that were removed."""
+    keep_from: int = 0
+    """Entries with a lower revision went; 0: none did."""
+
+
+class Seen(Struct, frozen=True):
+    """How far one is who follows a journal."""
+
+    newest: int = 0
+    """Revision of the last entry that is known to be there, be it told or not."""
+    complete_s: float = 0.0
+    """By the clock since the host's start: when all that was there was told last; 0 never."""
+
+
+class Followed(Protocol):
+    """A journal that another head writes, as this one sees it until it leads itself."""
+
+    async def follow(
+        self, load: Callable[[Loaded], Awaitable[None]], take: Callable[[Written], None]
+    ) -> None:
+        """Tell all that it holds and then what is written to it, until `caught_up` or cancelled.
+
+        Args:
+            load: Told of everything; again whenever what was written meanwhile cannot be had.
+            take: Told of each write after that.
+
+        Raises:
+            NewerSchemaError: A newer version writes it.
+        """
+        ...
+
+    async def caught_up(self) -> bool:
+        """Return, as the leader, once all that was ever written was told; no more is told then.
+
+        False: that cannot be had in time, and it has to be loaded.
+
+        Raises:
+            StoreUnavailableError: It cannot be read.
+        """
+        ...
+
+    def seen(self) -> Seen:
+        """Return how far that is."""
+        ...
+
+
 class Journal(Protocol):
     """Durable entries, in order."""
 
@@ -40,6 +95,14 @@ class Journal(Protocol):
         Raises:
             NewerSchemaError: A newer version wrote it; nothing was touched.
             StoreUnavailableError: It cannot be read.
+        """
+        ...
+
+    async def entries(self) -> tuple[Entry, ...]:
+        """Return the entries after the snapshots, of a journal that was loaded.
+
+        Raises:
+            StoreUnavailableError: They cannot be read.
         """
         ...
 
@@ -73,10 +136,21 @@ class MemoryJournal:
         self._snapshots: dict[str, Snapshot] = {}
         self._term = 0
         self._revision = 0
+        self.on_written: list[Callable[[Written], None]] = []
+        """Called with each write that was kept."""
 
     async def load(self) -> Loaded:
         """Return what was appended."""
         return Loaded(dict(self._snapshots), tuple(self._entries), self._term, self._revision)
+
+    async def entries(self) -> tuple[Entry, ...]:
+        """Return the entries that are kept."""
+        return tuple(self._entries)
+
+    @property
+    def revision(self) -> int:
+        """Of the last entry."""
+        return self._revision
 
     async def append(
         self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
@@ -95,6 +169,78 @@ class MemoryJournal:
                 self._snapshots.pop(snapshot.machine, None)
         if keep_from:
             self._entries = [one for one in self._entries if one.revision >= keep_from]
+        written = Written(
+            () if entry is None else (entry,),
+            {one.machine: one.covers for one in snapshots if one.body},
+            frozenset(one.machine for one in snapshots if not one.body),
+            keep_from,
+        )
+        for tell in tuple(self.on_written):
+            tell(written)
 
     async def close(self) -> None:
         """Forget nothing: a test may load again."""
+
+
+class MemoryFollowed:
+    """One head's view of a journal in memory that another one writes.
+
+    Attributes:
+        is_held_up: What is written is kept back until this head leads: a watch that is behind.
+    """
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        self.is_held_up = False
+        self._journal = journal
+        self._take: Callable[[Written], None] | None = None
+        self._kept_back: list[Written] = []
+        self._newer: NewerSchemaError | None = None
+        self._over = anyio.Event()
+
+    async def follow(
+        self, load: Callable[[Loaded], Awaitable[None]], take: Callable[[Written], None]
+    ) -> None:
+        """Tell what is written; see Followed.follow."""
+        self._over, self._take, self._newer = anyio.Event(), None, None
+        self._journal.on_written.append(self._hear)
+        try:
+            await load(await self._journal.load())
+            self._take = take
+            if not self.is_held_up:
+                self._tell_kept_back()
+            await self._over.wait()
+        finally:
+            self._stop()
+        if self._newer is not None:
+            raise self._newer
+
+    async def caught_up(self) -> bool:
+        """Tell what was kept back, and nothing more; see Followed.caught_up."""
+        self._tell_kept_back()
+        self._stop()
+        self._over.set()
+        return True
+
+    def seen(self) -> Seen:
+        """Return how far that is; see Followed.seen."""
+        return Seen(self._journal.revision)
+
+    def _hear(self, written: Written) -> None:
+        self._kept_back.append(written)
+        if self._take is not None and not self.is_held_up:
+            try:
+                self._tell_kept_back()
+            except NewerSchemaError as error:
+                # Told to who follows, not to who writes.
+                self._newer = error
+                self._over.set()
+
+    def _tell_kept_back(self) -> None:
+        assert self._take is not None
+        kept_back, self._kept_back = self._kept_back, []
+        for written in kept_back:
+            self._take(written)
+
+    def _stop(self) -> None:
+        if self._hear in self._journal.on_written:
+            self._journal.on_written.remove(self._hear)

@@ -18,7 +18,7 @@ from primusd.datafeed.ledger.model import Stream, UnitEntry
 from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of
-from primusd.state.journal import Loaded, Snapshot
+from primusd.state.journal import Loaded, Snapshot, Written
 from primusd.state.pieces import encode_stream
 from primusd.state.schema import Head, check_schema
 
@@ -233,6 +233,31 @@ class Snapshots:
                 for machine in self._keys:
                     if job_of(machine) == record.machine:
                         self._uncovered.setdefault(machine, entry.revision)
+
+    def leave_raw(self, jobs: Iterable[str]) -> None:
+        """Leave the records and snapshots of jobs as they are, for they raised on replay."""
+        self._raw_jobs = frozenset(jobs)
+
+    def told(self, written: Written) -> None:
+        """Note the snapshots that another head wrote, behind the entries that came with them."""
+        for key, covers in written.covers.items():
+            machine, _, part = key.partition("#")
+            self._keys[machine] = self._keys.get(machine, frozenset()) | {key}
+            if not part and self._uncovered.get(machine, covers + 1) <= covers:
+                del self._uncovered[machine]
+        for key in written.gone:
+            machine, _, part = key.partition("#")
+            left = self._keys.pop(machine, frozenset()) - {key}
+            if left:
+                self._keys[machine] = left
+            if not part:
+                self._uncovered.pop(machine, None)
+        if written.keep_from > self._kept_from:
+            self._kept_from = written.keep_from
+            # What went was covered: of jobs that are forgotten no snapshot tells it.
+            self._uncovered = {
+                machine: at for machine, at in self._uncovered.items() if at >= self._kept_from
+            }
 
     @property
     def has_due(self) -> bool:

@@ -54,6 +54,9 @@ class Store:
             raise StoreUnavailableError("cannot be read")
         return await self.inner.load()
 
+    async def entries(self) -> tuple[Entry, ...]:
+        return await self.inner.entries()
+
     async def append(
         self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
     ) -> None:

@@ -83,6 +83,10 @@ class LeadingJournal:
             self._store = store
         return await self._store.journal.load()
 
+    async def entries(self) -> tuple[Entry, ...]:
+        assert self._store is not None
+        return await self._store.journal.entries()
+
     async def append(
         self, entry: Entry | None, snapshots: tuple[Snapshot, ...] = (), keep_from: int = 0
     ) -> None:

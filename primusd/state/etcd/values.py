@@ -43,6 +43,18 @@ def part_count(byte_count: int) -> int:
     return max(1, -(-byte_count // PART_BYTES_MAX))
 
 
+def first_part(key: bytes, value: bytes) -> Stored:
+    """Return what the first part of a value says.
+
+    Raises:
+        StoreUnavailableError: It cannot be read.
+    """
+    try:
+        return _decode(value)
+    except msgspec.MsgspecError as error:
+        raise _damaged(key, error) from error
+
+
 def joined(found: Mapping[bytes, bytes], prefix: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
     """Yield what values there are: key without the prefix, covers, parts, body, in key order.
 
@@ -58,12 +70,16 @@ def joined(found: Mapping[bytes, bytes], prefix: bytes) -> Iterator[tuple[bytes,
             first = _decode(found[key])
             rest = [found[part(key, number)] for number in range(1, first.parts)]
         except (msgspec.MsgspecError, KeyError) as error:
-            raise StoreUnavailableError(
-                f"{key.decode(errors='replace')} in etcd is damaged: {error}",
-                hint="restore the store from a copy",
-            ) from error
+            raise _damaged(key, error) from error
         yield key[len(prefix) :], first.covers, first.parts, b"".join((first.body, *rest))
 
 
 def _names(found: Iterable[bytes], prefix: bytes) -> set[bytes]:
     return {split(key)[0] for key in found if key.startswith(prefix)}
+
+
+def _damaged(key: bytes, error: Exception) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{key.decode(errors='replace')} in etcd is damaged: {error}",
+        hint="restore the store from a copy",
+    )
