@@ -66,6 +66,7 @@ async def opened_store(
         async with _opened_etcd(prepared, config, Archiver(archive, limits)) as store:
             yield store
         return
+    prepared.directory.check_embedded()
     path = prepared.directory.path / "journal.db"
     journal = EmbeddedJournal(path, archive=archive, ballast=ballast, limits=limits)
     figures = partial(anyio.to_thread.run_sync, embedded_figures, path)
@@ -96,12 +97,15 @@ async def _opened_etcd(
         _etcd_settings(config.store.etcd),
         cluster=config.cluster,
         own=ClusterIdentity(directory.cluster_id, directory.secret),
+        lived_in=directory.store,
         identity=identity,
         ttl_ms=config.store.etcd.leader_ttl_ms,
         archiver=archiver,
         limits=_limits(config.store.etcd),
     ) as store:
-        directory.adopt(store.cluster.id, store.cluster.secret)
+        endpoints = (one.rpartition("//")[2] for one in config.store.etcd.endpoints)
+        place = f"etcd://{','.join(endpoints)}"
+        directory.adopt(store.cluster.id, store.cluster.secret, store=place)
         yield Store(
             store.journal,
             store.election,

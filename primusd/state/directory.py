@@ -39,6 +39,8 @@ class ClusterFile(Struct, frozen=True, rename="camel"):
     id: str
     name: str
     created_at: str
+    store: str = ""
+    """Where the journal is, when it is not in this directory: `etcd://h1:2379,h2:2379`."""
 
 
 class StateDirectory:
@@ -48,12 +50,16 @@ class StateDirectory:
         path: Of the directory.
         cluster_id: Made once, with the secret.
         secret: 32 bytes; the keys of jobs and nodes are made from it.
+        store: Where its jobs are when they are not in it, as last started; "" in it, or nowhere.
     """
 
-    def __init__(self, path: Path, lock_fd: int, cluster_id: str, secret: bytes) -> None:
+    def __init__(
+        self, path: Path, lock_fd: int, cluster_id: str, secret: bytes, *, store: str = ""
+    ) -> None:
         self.path = path
         self.cluster_id = cluster_id
         self.secret = secret
+        self.store = store
         self._lock_fd = lock_fd
 
     def home(self) -> str:
@@ -66,24 +72,52 @@ class StateDirectory:
             write_durably(path, f"{home}\n".encode(), mode=0o600)
             return home
 
-    def adopt(self, cluster_id: str, secret: bytes) -> None:
-        """Become part of a cluster that other heads share.
+    def check_embedded(self) -> None:
+        """See that its jobs are not in another store.
 
         Raises:
-            ConfigError: It holds a store of its own.
+            ConfigError: They are.
+        """
+        if self.store:
+            raise ConfigError(
+                f"the jobs of the state directory {self.path} are in {self.store}, "
+                "not in an embedded store",
+                hint=f"start it with --store {self.store}, or name another one with --state-dir",
+            )
+
+    def adopt(self, cluster_id: str, secret: bytes, *, store: str) -> None:
+        """Become part of a cluster that other heads share.
+
+        Args:
+            cluster_id: Of that cluster.
+            secret: Likewise.
+            store: Where its jobs are, as `--store` names it.
+
+        Raises:
+            ConfigError: It holds a store of its own, or its jobs are in another one.
         """
         if (self.path / "journal.db").exists():
             raise ConfigError(
                 f"the state directory {self.path} has an embedded store with jobs of its own",
                 hint="name another one with --state-dir, or start it with --store embedded",
             )
-        if (cluster_id, secret) == (self.cluster_id, self.secret):
+        if self.store and cluster_id != self.cluster_id:
+            raise ConfigError(
+                f"the jobs of the state directory {self.path} are in {self.store}, in cluster "
+                f"{self.cluster_id}; what {store} has is cluster {cluster_id}",
+                hint=f"start it with --store {self.store}, or name another one with --state-dir",
+            )
+        self.keep(cluster_id, secret, store=store)
+
+    def keep(self, cluster_id: str, secret: bytes, *, store: str) -> None:
+        """Write down which cluster this is, and where its jobs are; "": in this directory."""
+        if (cluster_id, secret, store) == (self.cluster_id, self.secret, self.store):
             return
         known = msgspec.json.decode((self.path / "cluster.json").read_bytes(), type=ClusterFile)
-        changed = msgspec.structs.replace(known, id=cluster_id)
+        changed = msgspec.structs.replace(known, id=cluster_id, store=store)
         write_durably(self.path / "secret", secret, mode=0o600)
         write_durably(self.path / "cluster.json", msgspec.json.encode(changed), mode=0o644)
-        self.cluster_id, self.secret = cluster_id, secret
+        self.cluster_id, self.secret, self.store = cluster_id, secret, store
 
     def close(self) -> None:
         """Let another daemon have it."""
@@ -122,7 +156,7 @@ def take_state_directory(
             raise
     except OSError as error:
         raise unusable(path, error) from error
-    return StateDirectory(path, lock_fd, known.id, secret)
+    return StateDirectory(path, lock_fd, known.id, secret, store=known.store)
 
 
 def make_directory(path: Path, *, mode: int) -> None:

@@ -521,6 +521,19 @@ def test_who_comes_first_gives_the_cluster_its_id_and_its_secret(etcd: Etcd) -> 
     run(play)
 
 
+def test_a_store_without_the_cluster_that_our_jobs_are_in_is_another_one(etcd: Etcd) -> None:
+    async def play() -> None:
+        async with Store(etcd.endpoints, uuid4().hex) as store:
+            own = ClusterIdentity("one", b"1" * 32)
+            with pytest.raises(ConfigError, match=r"while the jobs of .* are in etcd://a:1"):
+                await shared_identity(store.client, store.layout, own, lived_in="etcd://a:1")
+            assert await shared_identity(store.client, store.layout, own) == own
+            there = await shared_identity(store.client, store.layout, own, lived_in="etcd://a:1")
+            assert there == own
+
+    run(play)
+
+
 def test_heads_know_of_each_other_until_they_leave(etcd: Etcd) -> None:
     async def play() -> None:
         async with Store(etcd.endpoints, uuid4().hex) as store:

@@ -32,7 +32,7 @@ def test_a_shared_folder_of_blobs_is_of_one_cluster(tmp_path: Path) -> None:
         take_blobs(other)
 
     # The second head of a cluster has its id from the store.
-    other.directory.adopt(one.directory.cluster_id, one.directory.secret)
+    other.directory.adopt(one.directory.cluster_id, one.directory.secret, store="etcd://a:1")
     take_blobs(other)
 
 
@@ -56,15 +56,38 @@ def test_a_state_directory_with_an_embedded_store_does_not_join_a_cluster(tmp_pa
     (directory.path / "journal.db").touch()
 
     with pytest.raises(ConfigError, match="embedded store"):
-        directory.adopt("0" * 32, b"s" * 32)
+        directory.adopt("0" * 32, b"s" * 32, store="etcd://a:1")
 
 
 def test_what_a_state_directory_adopted_stays(tmp_path: Path) -> None:
     directory = take_state_directory(tmp_path / "state", cluster="default")
     home = directory.home()
-    directory.adopt("0" * 32, b"s" * 32)
+    directory.adopt("0" * 32, b"s" * 32, store="etcd://a:1")
     directory.close()
 
     again = take_state_directory(tmp_path / "state", cluster="default")
     assert (again.cluster_id, again.secret, again.home()) == ("0" * 32, b"s" * 32, home)
+    again.close()
+
+
+def test_a_directory_whose_jobs_are_in_etcd_is_not_started_with_another_store(
+    tmp_path: Path,
+) -> None:
+    directory = take_state_directory(tmp_path / "state", cluster="default")
+    directory.check_embedded()
+    directory.adopt("0" * 32, b"s" * 32, store="etcd://a:1")
+    directory.close()
+    again = take_state_directory(tmp_path / "state", cluster="default")
+
+    with pytest.raises(ConfigError, match="are in etcd://a:1, not in an embedded store") as raised:
+        again.check_embedded()
+    assert "--store etcd://a:1" in raised.value.hint
+    with pytest.raises(ConfigError, match=f"what etcd://b:1 has is cluster {'1' * 32}"):
+        again.adopt("1" * 32, b"t" * 32, store="etcd://b:1")
+
+    # The same cluster under another address, and a store that was moved.
+    again.adopt("0" * 32, b"s" * 32, store="etcd://b:1")
+    assert again.store == "etcd://b:1"
+    again.keep("0" * 32, b"s" * 32, store="")
+    again.check_embedded()
     again.close()

@@ -41,6 +41,7 @@ async def opened(
     *,
     cluster: str,
     own: ClusterIdentity,
+    lived_in: str,
     identity: Identity,
     ttl_ms: int,
     archiver: Archiver | None,
@@ -52,6 +53,7 @@ async def opened(
         settings: How etcd is reached.
         cluster: Name of the cluster.
         own: Given to a cluster that has none yet.
+        lived_in: Where our jobs are known to be; "" nowhere.
         identity: Of this head.
         ttl_ms: Of the leader's lease.
         archiver: Gets entries before they go.
@@ -68,7 +70,7 @@ async def opened(
         async with anyio.create_task_group() as group:
             # Before anything else: a full etcd lets nobody join until there is room.
             group.start_soon(upkeep.run)
-            shared = await _joined(client, layout, own, members)
+            shared = await _joined(client, layout, own, members, lived_in)
             election = EtcdElection(
                 client, layout, leadership, identity=lambda: identity, ttl_ms=ttl_ms
             )
@@ -82,14 +84,14 @@ async def opened(
 
 
 async def _joined(
-    client: EtcdClient, layout: Layout, own: ClusterIdentity, members: Members
+    client: EtcdClient, layout: Layout, own: ClusterIdentity, members: Members, lived_in: str
 ) -> ClusterIdentity:
     """Return the cluster's identity, once it can be had and we are one of its heads."""
     told = ""
     while True:
         try:
             await check_versions(client)
-            shared = await shared_identity(client, layout, own)
+            shared = await shared_identity(client, layout, own, lived_in=lived_in)
             await members.join()
             await members.look()
             return shared
