@@ -46,7 +46,7 @@ def run(*, ahead_units: int = AHEAD_UNITS) -> list[Figure]:
     spec = StreamSpec("clicks", (source,), format="text")
     with patch.dict(CLIENTS, {("slow", "year", ()): Year()}):
         began = time.perf_counter()
-        found = Listing(spec, (), clock_ms=lambda: int(time.time() * 1000))
+        found = Listing(spec, clock_ms=lambda: int(time.time() * 1000))
         count = len(found.piece(0).units)
         first_s = time.perf_counter() - began
         assert count

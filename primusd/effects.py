@@ -5,7 +5,7 @@ effect is idempotent per attempt and ends by proposing an event, or by its comma
 """
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
 import anyio
@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from primusd import core
 from primusd.carriage import carry_positions, keep_positions
 from primusd.datafeed.ledger.events import ListingFailed, UnitsListed
-from primusd.datafeed.ledger.model import UnitEntry
+from primusd.datafeed.ledger.listed import Units
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.listing import Piece
 from primusd.engine import Anew, Engine
@@ -73,7 +73,7 @@ class Effects:
         launchers: Mapping[str, Launcher],
         *,
         bootstrap: Callable[[AttemptId], Bootstrap],
-        list_piece: Callable[[str, StreamSpec, Sequence[UnitEntry]], Piece],
+        list_piece: Callable[[str, StreamSpec, Units], Piece],
         drop_record: Callable[[str], None],
         strays: Strays,
         sleep: Sleep = sleep_ms,

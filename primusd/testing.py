@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from primusd.clock import ManualClock
-from primusd.datafeed.ledger.model import UnitEntry
+from primusd.datafeed.ledger.listed import Units
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.listing import PIECE_UNITS, Piece
 from primusd.engine import Anew, Engine
@@ -458,13 +458,13 @@ def exited(code: int | None = None, signal: int | None = None, *, stop_seen: str
 
 def pieces_of(
     list_units: Callable[[StreamSpec], Sequence[Unit]],
-) -> Callable[[str, StreamSpec, Sequence[UnitEntry]], Piece]:
+) -> Callable[[str, StreamSpec, Units], Piece]:
     """Return a listing, piece by piece, of all that a function lists at once.
 
     What is known is told apart by location: a new file may stand between those told before.
     """
 
-    def piece(_machine: str, spec: StreamSpec, known: Sequence[UnitEntry]) -> Piece:
+    def piece(_machine: str, spec: StreamSpec, known: Units) -> Piece:
         told = Counter(entry.unit.location for entry in known)
         fresh = []
         for unit in list_units(spec):

@@ -127,7 +127,7 @@ def _listed(stream: StreamSpec) -> tuple[Ranges, bool]:
     from primusd.datafeed.sources.listing import Listing  # noqa: PLC0415
 
     try:
-        piece = Listing(stream, ()).piece(0)
+        piece = Listing(stream).piece(0)
     except ListingError as error:
         raise CtlError(f"stream {stream.name}: {error.message}", hint=error.hint) from error
     if not piece.units:

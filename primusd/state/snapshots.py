@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from primusd.admission.model import Admission
 from primusd.core import Machine, World, find
-from primusd.datafeed.ledger.model import Stream, UnitEntry
+from primusd.datafeed.ledger import listed
+from primusd.datafeed.ledger.listed import Pack, UnitEntry, Units, alike
+from primusd.datafeed.ledger.model import Stream
 from primusd.job.events import ForgetRequested
 from primusd.job.model import Chunk, Job
 from primusd.records import ADMISSION, SCHEMA, Entry, job_of
@@ -57,7 +59,8 @@ class _StreamPart(Struct, frozen=True, array_like=True):
 
 class _UnitsPart(Struct, frozen=True, array_like=True):
     schema: int
-    units: tuple[UnitEntry, ...]
+    units: tuple[bytes | UnitEntry, ...]
+    """Those that are packed as encoded packs, which older versions refuse to take for units."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -103,15 +106,25 @@ def _decode_chunk(body: bytes) -> Chunk:
 def _encode_stream(
     machine: str, stream: Stream, before: Stream | None
 ) -> Iterator[tuple[str, bytes | None]]:
-    yield machine, encode_stream(SCHEMA, replace(stream, units=()))
-    for first in range(0, len(stream.units), UNITS_PER_PART):
-        units = stream.units[first : first + UNITS_PER_PART]
+    yield machine, encode_stream(SCHEMA, replace(stream, units=Units()))
+    old = _unit_parts(before.units) if before is not None else iter(())
+    for number, units in enumerate(_unit_parts(stream.units)):
         # Entries are shared between versions, so this compares identities, not contents.
-        is_same = before is not None and before.units[first : first + UNITS_PER_PART] == units
-        yield (
-            f"{machine}#{first // UNITS_PER_PART}",
-            None if is_same else _encode(_UnitsPart(SCHEMA, units)),
-        )
+        yield f"{machine}#{number}", None if next(old, ()) == units else _encode_units(units)
+
+
+def _unit_parts(units: Units) -> Iterator[tuple[Pack | UnitEntry, ...]]:
+    """Yield what each part has of the units."""
+    packed = units.packed_count
+    for first in range(0, len(units), UNITS_PER_PART):
+        end = first + UNITS_PER_PART
+        packs = units.packs[first // listed.PACK_UNITS : end // listed.PACK_UNITS]
+        yield (*packs, *units.tail[max(0, first - packed) : max(0, end - packed)])
+
+
+def _encode_units(units: tuple[Pack | UnitEntry, ...]) -> bytes:
+    bodies = tuple(_encode(one) if isinstance(one, Pack) else one for one in units)
+    return _encode(_UnitsPart(SCHEMA, bodies))
 
 
 def decode_machine(machine: str, parts: Mapping[str, bytes]) -> Machine:
@@ -146,10 +159,17 @@ def _decode_job(state: bytes, parts: Mapping[str, bytes]) -> Job:
 
 def _decode_stream(state: bytes, parts: Mapping[str, bytes]) -> Stream:
     stream = msgspec.msgpack.decode(state, type=_StreamPart).stream
-    units: list[UnitEntry] = []
+    packs: list[Pack] = []
+    tail: list[UnitEntry] = []
     for body in _numbered(parts, ""):
-        units += msgspec.msgpack.decode(body, type=_UnitsPart).units
-    return replace(stream, units=tuple(units))
+        for one in msgspec.msgpack.decode(body, type=_UnitsPart).units:
+            if isinstance(one, bytes):
+                packs.append(msgspec.msgpack.decode(one, type=Pack))
+            else:
+                tail.append(one)
+    units = alike((entry.unit for entry in tail), None)
+    shared = (replace(entry, unit=unit) for entry, unit in zip(tail, units, strict=True))
+    return replace(stream, units=Units(tuple(packs), tuple(shared)))
 
 
 def live_jobs(admission: bytes) -> frozenset[str]:

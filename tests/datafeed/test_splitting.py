@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from primusd.datafeed.ledger import ranges, splitting
-from primusd.datafeed.ledger.model import OPEN_END, Range, UnitEntry
+from primusd.datafeed.ledger.listed import UnitEntry
+from primusd.datafeed.ledger.model import OPEN_END, Range
 from primusd.datafeed.ledger.splitting import BYTES_MIN, ROWS_MIN, Share
 from primusd.datafeed.protocol import Unit
 from primusd.job.spec import Split

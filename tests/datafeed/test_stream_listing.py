@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.ledger.listed import UnitEntry, Units
+from primusd.datafeed.protocol import Credential, Unit
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.listing import PIECE_UNITS, Listing, WaitingError
 from primusd.datafeed.storage import schemes
@@ -33,7 +34,8 @@ def timed(files: str, first: str, last: str, **other: object) -> Source:
 
 def listing(*sources: Source, known: tuple[Unit, ...] = (), now: str = "2030-01-01") -> Listing:
     spec = StreamSpec("clicks", sources, format="text")
-    return Listing(spec, known, clock_ms=lambda: at_ms(now))
+    units = Units((), tuple(UnitEntry(unit, -1) for unit in known))
+    return Listing(spec, units, clock_ms=lambda: at_ms(now))
 
 
 def everything(found: Listing, count: int = 0) -> tuple[list[Unit], tuple[str, ...]]:
@@ -390,6 +392,9 @@ class SlowYear:
 
     def open(self, location: str) -> Handle:
         raise StorageError(location, kind="data")
+
+    def credential(self) -> Credential | None:
+        return None
 
 
 def test_a_year_of_hours_is_listed_no_further_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from primusd.datafeed.ledger import events as ev
 from primusd.datafeed.ledger import machine as ledger
+from primusd.datafeed.ledger.listed import Units
 from primusd.datafeed.ledger.model import STREAM_PHASES, CarriedUnit, Marking, Range, Stream
 from primusd.datafeed.ledger.tables import SAVEPOINT, STREAM, STREAM_DECIDED, TASK
 from primusd.datafeed.protocol import FeedReport, UnitMap
@@ -150,7 +151,7 @@ def test_a_map_counts_only_while_serving(phase: str) -> None:
     driver = in_phase(phase)
     if driver.now.units:
         unopened = (driver.now.units[0], replace(driver.now.units[1], size=-1))
-        driver.stream = replace(driver.now, units=unopened, unsized_units=1, known=10)
+        driver.stream = replace(driver.now, units=Units((), unopened), unsized_units=1, known=10)
     report = FeedReport("clicks", (), 3, mapped=(UnitMap(1, (7,), 7),))
 
     driver.checks = False

@@ -144,17 +144,17 @@ def expected_positions(stream: Stream) -> int:
         return -1
     if not stream.unsized_units:
         return stream.known
-    return positions_in_bytes(stream, sum(one.unit.byte_count for one in stream.units))
+    packed_bytes = sum(pack.byte_count for pack in stream.units.packs)
+    other_bytes = sum(one.unit.byte_count for one in stream.units.tail)
+    return positions_in_bytes(stream, packed_bytes + other_bytes)
 
 
 def positions_in_bytes(stream: Stream, byte_count: int) -> int:
     """Return about how many positions so many bytes of units have; -1 unknown."""
-    found = {number for number, _ in items(stream.found)}
-    known_bytes = sum(
-        one.unit.byte_count
-        for number, one in enumerate(stream.units)
-        if one.size >= 0 or number in found
-    )
+    known_bytes = sum(pack.sized_bytes for pack in stream.units.packs)
+    known_bytes += sum(one.unit.byte_count for one in stream.units.tail if one.size >= 0)
+    found = (stream.units[number] for number, _ in items(stream.found))
+    known_bytes += sum(one.unit.byte_count for one in found if one.size < 0)
     return stream.known * byte_count // known_bytes if known_bytes else -1
 
 

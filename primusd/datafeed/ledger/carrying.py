@@ -5,11 +5,12 @@ one in another job, may list more of them, fewer, or in another order.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from primusd.datafeed.drawing import described
 from primusd.datafeed.ledger import tasks
 from primusd.datafeed.ledger.folding import settled
+from primusd.datafeed.ledger.listed import Units
 from primusd.datafeed.ledger.model import (
     OPEN_END,
     CarriedUnit,
@@ -18,7 +19,6 @@ from primusd.datafeed.ledger.model import (
     Range,
     Savepoint,
     Stream,
-    UnitEntry,
     UnitState,
     cuts_of,
     size_of,
@@ -30,7 +30,7 @@ from primusd.job.spec import StreamSpec
 
 
 def matching(
-    units: Sequence[UnitEntry], carried: Iterable[CarriedUnit], first: int
+    units: Units, carried: Iterable[CarriedUnit], first: int
 ) -> Iterator[tuple[int, CarriedUnit]]:
     """Yield the units from a number on that something was carried of.
 

@@ -277,7 +277,7 @@ def _piece(stream: Stream) -> int:
 
 def _cuts(draft: StreamDraft, number: int) -> tuple[int, ...]:
     found = draft.found.find(number, number)
-    return () if found is None else found.cuts
+    return draft.units[number].cuts if found is None else found.cuts
 
 
 def decide_trims(stream: Stream, at_ms: int) -> TrimAsked | None:

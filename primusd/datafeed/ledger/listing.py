@@ -1,7 +1,5 @@
 """Units as they are listed: append only, in order, each once."""
 
-from collections.abc import Iterator, Sequence
-
 from msgspec.structs import replace
 
 from primusd.datafeed.ledger.draft import StreamDraft
@@ -11,7 +9,9 @@ from primusd.datafeed.ledger.events import (
     TopicsFollowed,
     UnitsListed,
 )
-from primusd.datafeed.ledger.model import Stream, UnitEntry, UnitFound, has_byte_positions
+from primusd.datafeed.ledger.listed import UnitEntry, Units, alike
+from primusd.datafeed.ledger.model import Stream, UnitFound, has_byte_positions
+from primusd.datafeed.ledger.packing import pack_passed
 from primusd.datafeed.protocol import Unit
 from primusd.job.formats import is_compressed
 from primusd.job.machine import IGNORE_REASONS, Ignore
@@ -38,10 +38,11 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     if is_over or not is_news or event.first > known:
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
-    entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in _alike(stream, fresh))
+    options = stream.units[known - 1].unit.options if known else None
+    entries = tuple(UnitEntry(unit, listed_size(unit)) for unit in alike(fresh, options))
     if stream.spec.shuffle is not None:
         draft.windows = _windows(draft, len(entries))
-    draft.units = stream.units + entries
+    draft.units = stream.units.with_more(entries)
     draft.known += sum(entry.size for entry in entries if entry.size >= 0)
     draft.unsized_units += sum(entry.size < 0 for entry in entries)
     draft.is_listed = event.is_complete and not follows_topics(stream.spec)
@@ -55,6 +56,7 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     for epoch in draft.epochs.values():
         draft.seed(epoch.number, known)
         draft.move_on(epoch)
+    pack_passed(draft)
     draft.changes["has_listed_files"] = event.is_complete
     draft.changes["missing"] = stream.missing + missing
     return _heard(draft)
@@ -80,7 +82,7 @@ def follow_topics(stream: Stream, event: TopicsFollowed, at_ms: int) -> Stream |
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
     fresh = zip(event.units, event.firsts, strict=True)
-    draft.units = (*stream.units, *(UnitEntry(unit, -1, first) for unit, first in fresh))
+    draft.units = stream.units.with_more(UnitEntry(unit, -1, first) for unit, first in fresh)
     for number in range(known, len(draft.units)):
         # Not a size of -1: that would be leased to an end that nobody knows.
         draft.found.put(number, number, UnitFound(draft.units[number].first))
@@ -127,20 +129,6 @@ def fail_listing(stream: Stream, event: ListingFailed, at_ms: int) -> Stream | I
     return draft.result()
 
 
-def _alike(stream: Stream, units: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield units with one mapping of options where those of one after the other are equal.
-
-    There may be a million of them, and a mapping takes as much memory as all else of a unit.
-    """
-    options = stream.units[-1].unit.options if stream.units else None
-    for unit in units:
-        if unit.options == options:
-            yield unit if unit.options is options else replace(unit, options=options)
-        else:
-            options = unit.options
-            yield unit
-
-
 def _windows(draft: StreamDraft, fresh: int) -> tuple[int, ...]:
     """Return where windows end now: what was listed joins the last one unless that was begun."""
     windows, known = draft.windows, len(draft.units)
@@ -165,7 +153,7 @@ def _slice(draft: StreamDraft) -> None:
             options = {**entry.unit.options, "slice": f"{number}/{parts}"}
             unit = replace(entry.unit, options=options)
             entries.append(UnitEntry(unit, listed_size(unit)))
-    draft.units = tuple(one for one in entries if one.size)
+    draft.units = Units((), tuple(one for one in entries if one.size))
     draft.known = sum(entry.size for entry in draft.units if entry.size >= 0)
     draft.unsized_units = sum(entry.size < 0 for entry in draft.units)
     if draft.windows:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from primusd.datafeed.ledger.listed import Units
 from primusd.datafeed.ledger.queues import Queue
 from primusd.datafeed.ledger.shards import Shards, find, items, values
 from primusd.datafeed.protocol import StepLimit, Steps, Unit
@@ -171,16 +172,6 @@ class EpochState(Struct, frozen=True, array_like=True):
         return dict(items(self.unit_shards))
 
 
-class UnitEntry(Struct, frozen=True, array_like=True):
-    """A pinned unit as it was listed."""
-
-    unit: Unit
-    size: int
-    """Where it ends; -1: known once it is opened, or it grows (`Stream.found`)."""
-    first: int = 0
-    """Where it begins: files at 0, a partition at the offset that the stream starts from."""
-
-
 class UnitFound(Struct, frozen=True, array_like=True):
     """What the first reader of a unit found inside; of a partition: where it ends by now."""
 
@@ -288,7 +279,7 @@ class Stream(Struct, frozen=True, array_like=True):
     roles: tuple[str, ...]
     phase: str
     phase_since_ms: int
-    units: tuple[UnitEntry, ...] = ()
+    units: Units = Units()
     is_listed: bool = False
     found: Shards[int, UnitFound] = ()
     """By unit number, where the listing did not tell the size."""
@@ -460,7 +451,7 @@ def size_of(stream: Stream, number: int) -> int:
 def cuts_of(stream: Stream, number: int) -> tuple[int, ...]:
     """Return where a unit is cut cheaply; empty when that is not known, or anywhere."""
     found = find(stream.found, number, number)
-    return () if found is None else found.cuts
+    return stream.units[number].cuts if found is None else found.cuts
 
 
 def can_grow(unit: Unit) -> bool:

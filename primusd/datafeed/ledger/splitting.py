@@ -4,7 +4,8 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from primusd.datafeed.ledger.model import OPEN_END, Range, UnitEntry, can_grow
+from primusd.datafeed.ledger.listed import UnitEntry
+from primusd.datafeed.ledger.model import OPEN_END, Range, can_grow
 from primusd.job.spec import Split
 
 GRANULE_MS = 10_000

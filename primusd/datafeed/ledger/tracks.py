@@ -11,7 +11,8 @@ from bisect import bisect_right
 from msgspec import Struct
 
 from primusd.datafeed.keyed import Permutation, key_of
-from primusd.datafeed.ledger.model import EpochState, Stream, UnitEntry
+from primusd.datafeed.ledger.listed import Units
+from primusd.datafeed.ledger.model import EpochState, Stream
 from primusd.job.spec import StreamSpec
 
 MIXED = ("roundRobin", "weighted", "priority")
@@ -21,7 +22,7 @@ class Tracks(Struct, frozen=True):
     """The order of a stream's units, as far as they are listed."""
 
     spec: StreamSpec
-    units: tuple[UnitEntry, ...]
+    units: Units
     windows: tuple[int, ...]
     """Numbers at which windows of a shuffled stream end."""
     is_listed: bool

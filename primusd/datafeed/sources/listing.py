@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from msgspec import Struct
 from msgspec.structs import replace
 
-from primusd.datafeed.ledger.model import UnitEntry, can_grow
+from primusd.datafeed.ledger.listed import UnitEntry, Units
+from primusd.datafeed.ledger.model import can_grow
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import Files, ListingError, NotThereError, said_of
 from primusd.datafeed.storage.pool import Pool, answer
@@ -29,6 +30,7 @@ PIECE_UNITS = 1_000
 PIECE_S = 0.2
 """A piece with a unit in it is not held back longer for more."""
 FOLDERS_AHEAD = 16
+NONE = Units()
 LISTINGS_MAX = 1_000
 """That are kept between two pieces; one that was dropped begins anew at the last known unit."""
 # Of its own: what runs in it waits for what runs in the storages' pool.
@@ -76,7 +78,7 @@ class Listing:
     def __init__(
         self,
         spec: StreamSpec,
-        known: Sequence[Unit],
+        known: Units = NONE,
         *,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -90,9 +92,8 @@ class Listing:
         self._spec = spec
         self._said = said_of(spec)
         self._clock_ms = clock_ms
-        self._count = len(known)
+        self._known = known
         self._last: tuple[int, Piece] = (-1, Piece(()))
-        self._run = _last_run(known)
         self._jobs: Iterator[list[Unit] | str] | None = None
         self._units: deque[Unit] = deque()
         self._missing: list[str] = []
@@ -101,7 +102,12 @@ class Listing:
 
     def is_at(self, count: int) -> bool:
         """Return whether it can tell what follows so many units."""
-        return count in (self._count, self._last[0])
+        return count in (len(self._known), self._last[0])
+
+    def share(self, known: Units) -> None:
+        """Take units that are the same as the own ones; those that were read take less memory."""
+        if len(known) == len(self._known):
+            self._known = known
 
     def piece(self, count: int) -> Piece:
         """Return what follows so many units; the same again when it is asked again.
@@ -124,8 +130,7 @@ class Listing:
             # What was missing is told with each piece until one moves the count: none gets lost.
             self._missing, self._told_missing = [], 0
             self._last = (count, piece)
-            self._run = _last_run((*self._run, *units))
-        self._count = count + len(units)
+            self._known = self._known.with_more(UnitEntry(unit, -1) for unit in units)
         return piece
 
     def _collect(self) -> bool:
@@ -154,11 +159,11 @@ class Listing:
     def _found(self) -> Iterator[list[Unit] | str]:
         """Yield units folder by folder, or the name of one that is passed over."""
         jobs = self._work()
-        if self._run:
-            job = _job_of(self._run[-1], jobs)
-            after = self._run[-1].location if job.moment is None else ""
+        if run := _last_run(self._known):
+            job = _job_of(run[-1], jobs)
+            after = run[-1].location if job.moment is None else ""
             for found in self._list(job, after=after):
-                yield _fresh(found, self._run)
+                yield _fresh(found, run)
         for job in jobs:
             if job.moment is not None:
                 yield from self._by_moment(job, jobs)
@@ -263,17 +268,18 @@ class Listings:
         self._open: OrderedDict[str, Listing] = OrderedDict()
         self._lock = threading.Lock()
 
-    def piece(self, machine: str, spec: StreamSpec, known: Sequence[UnitEntry]) -> Piece:
+    def piece(self, machine: str, spec: StreamSpec, known: Units) -> Piece:
         """Return what follows the units that are known. Blocks.
 
         Raises:
             ListingError: As `Listing.piece`.
         """
-        files = [entry.unit for entry in known if not can_grow(entry.unit)]
+        files = _files_of(known)
         with self._lock:
             found = self._open.pop(machine, None)
         if found is None or not found.is_at(len(files)):
             found = Listing(spec, files)
+        found.share(files)
         piece = found.piece(len(files))
         if not piece.is_complete:
             with self._lock:
@@ -309,15 +315,23 @@ def _merged(sources: Sequence[tuple[int, Source]]) -> Iterator[_Job]:
                 following[place] = next(line, None)
 
 
-def _last_run(units: Sequence[Unit]) -> tuple[Unit, ...]:
+def _files_of(known: Units) -> Units:
+    """Return the units that are files; partitions come behind them."""
+    count = len(known.tail)
+    while count and can_grow(known.tail[count - 1].unit):
+        count -= 1
+    return known if count == len(known.tail) else Units(known.packs, known.tail[:count])
+
+
+def _last_run(known: Units) -> tuple[Unit, ...]:
     """Return the units at the end that lie in one folder of one source, and the one before them."""
-    if not units:
+    if not known:
         return ()
-    key = _key(units[-1])
-    first = len(units)
-    while first and _key(units[first - 1]) == key:
+    key = _key(known[-1].unit)
+    first = len(known)
+    while first and _key(known[first - 1].unit) == key:
         first -= 1
-    return tuple(units[max(0, first - 1) :])
+    return tuple(known[number].unit for number in range(max(0, first - 1), len(known)))
 
 
 def _key(unit: Unit) -> tuple[str, str, str]:
