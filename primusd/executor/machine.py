@@ -260,7 +260,8 @@ def _ordered(state: Executor, orders: Orders, now_ms: int) -> Executor:
         case Stop():
             return _stopped(state, orders.run, now_ms)
         case Leave():
-            goal = state.stop or StopGoal("verdict", "the end is recorded", now_ms)
+            # Of a trainer that lives: nothing was heard of it, and it was given up.
+            goal = state.stop or StopGoal("superseded", "it was given up as lost", now_ms)
             goal = replace(goal, deadline_ms=min(goal.deadline_ms, now_ms))
             return replace(state, is_told_to_leave=True, stop=goal)
 

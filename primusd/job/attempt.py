@@ -192,8 +192,12 @@ def _vanished(attempt: Attempt, event: ev.AttemptVanished, around: Surroundings)
 
 
 def _decides_after_all(cause: Cause, end: Exit | None, around: Surroundings) -> bool:
-    """Return whether a Lost attempt turned out to have ended otherwise."""
-    return cause is Cause.LOST and end is not None and not around.has_moved
+    """Return whether a Lost attempt turned out to have ended otherwise.
+
+    A trainer that was stopped because it had been given up did not: why it was lost stays so.
+    """
+    is_news = end is not None and not end.stop_seen
+    return cause is Cause.LOST and is_news and not around.has_moved
 
 
 def _stop_failed(attempt: Attempt, event: ev.StopFailed, around: Surroundings) -> Attempt:

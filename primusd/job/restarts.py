@@ -147,7 +147,9 @@ def _next(replica: Replica, attempt: Attempt, numbers: dict[str, int]) -> str:
     if after is None:
         return ""
     numbers["delayMs"] = max(0, after.requested_ms - attempt.ended_ms)
-    began = f"; attempt {after.number} began {duration_words(numbers['delayMs'])} later"
+    delay_ms = numbers["delayMs"]
+    when = f"{duration_words(delay_ms)} later" if delay_ms else "at once"
+    began = f"; attempt {after.number} began {when}"
     if after.memory_bytes == attempt.memory_bytes:
         return began
     numbers["memoryBytes"] = after.memory_bytes

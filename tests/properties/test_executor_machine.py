@@ -289,6 +289,15 @@ def test_a_preempted_host_leads_to_a_stop_while_there_is_time() -> None:
     assert state.stop.reason == "preempted"
 
 
+def test_c63_a_trainer_whose_attempt_was_given_up_is_told_so_and_gets_no_grace() -> None:
+    state = machine.received(running(), orders(Leave(), term=1, revision=2), 50, 0.5)
+
+    duty = machine.duty(state, 50)
+
+    assert isinstance(duty, EndTrainer)
+    assert (duty.goal.reason, duty.goal.deadline_ms) == ("superseded", 50)
+
+
 def test_dialling_slows_down_to_five_seconds() -> None:
     state = Executor(heads=HEADS, born_ms=0)
     waits, heads = [], []

@@ -432,6 +432,25 @@ def test_lost_is_provisional_until_the_replica_moves(code: int, attempts: int) -
     cluster.check_replay()
 
 
+def test_F13_who_was_stopped_because_it_had_been_given_up_stays_lost() -> None:
+    cluster = Cluster()
+    cluster.run(spec(role("worker", 2)))
+    cluster.say(ev.ExecutorExpired(cluster.id("worker-0")))
+
+    cluster.wait(10_000)
+    cluster.gone("worker-0", exit=ended(None, 9, stop_seen="superseded"))
+
+    assert cluster.newest("worker-0").number == 2
+    outcome = cluster.replica("worker-0").attempts[0].outcome
+    assert outcome is not None
+    assert outcome.cause is Cause.LOST
+    assert outcome.evidence[0] == "its executor fell silent"
+    assert [one.budget for one in cluster.role().charges] == [Budget.INFRASTRUCTURE]
+    assert cluster.job.first_cause is not None
+    assert cluster.job.first_cause.cause is Cause.LOST
+    cluster.check_replay()
+
+
 def test_a_lost_replica_is_replaced_only_after_replace_after() -> None:
     cluster = Cluster()
     cluster.run()
