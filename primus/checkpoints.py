@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
 from primus.errors import CheckpointError, SupersededError
-from primus.trainer import say, told_stop
+from primus.told import told_stop
+from primus.trainer import say
 
 KEEP = 3
 MARKER = "primus.json"

@@ -1,24 +1,23 @@
 """A connection of this process to its executor."""
 
-import os
 import select
 import socket
 from collections.abc import Callable
 
 from primus import wire
+from primus.dialling import SOCKET_BYTES, dial, greeting
 from primus.wire import Header
 
-CONNECT_TIMEOUT_S = 10.0
 # An executor that stands still for so long is not waited for.
 FINISH_TIMEOUT_S = 5.0
-SOCKET_BYTES = 1 << 20
 
 
 class Link:
-    """A socket that speaks frames; one thread at a time uses it."""
+    """A socket that has said hello and speaks frames; one thread at a time uses it."""
 
     def __init__(self, path: str) -> None:
-        self._socket = _connect(path)
+        self._socket = dial(path)
+        self._socket.sendall(greeting())
         self._prefix = bytearray(wire.PREFIX.size)
         self._header = bytearray(wire.HEADER_BYTES)
 
@@ -82,23 +81,3 @@ class Link:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
-
-
-def _connect(path: str) -> socket.socket:
-    """Connect by descriptor: the path of a socket may have 107 bytes only."""
-    folder, name = os.path.split(path)
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    at = -1
-    try:
-        link.settimeout(CONNECT_TIMEOUT_S)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
-        at = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
-        link.connect(f"/proc/self/fd/{at}/{name}")
-        link.settimeout(None)
-    except OSError:
-        link.close()
-        raise
-    finally:
-        if at >= 0:
-            os.close(at)
-    return link

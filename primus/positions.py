@@ -8,7 +8,6 @@ import time
 
 from primus.errors import FeedError, StoppingError
 from primus.link import Link
-from primus.trainer import hello
 
 LOOK_EVERY_S = 1.0
 WORDS_MAX = 1_000
@@ -79,7 +78,6 @@ class Positions:
         try:
             if self._link is None:
                 self._link = Link(self._path)
-                self._link.say(hello())
             self._link.say(message)
         except OSError as error:
             raise FeedError(f"the executor is gone: {error}") from error

@@ -15,7 +15,6 @@ from primus.errors import FeedError, PrimusError, StoppingError
 from primus.feed import Wanted
 from primus.link import Link
 from primus.positions import Positions
-from primus.trainer import hello
 
 # One that is used, one that is there, one on its way.
 CREDITS = 3
@@ -60,11 +59,9 @@ class RemoteSource:
 
     def _connect(self) -> Link:
         try:
-            link = Link(self._path)
-            link.say(hello())
+            return Link(self._path)
         except OSError as error:
             raise FeedError(f"the executor does not answer on {self._path}: {error}") from error
-        return link
 
     def _spoken(self, stream: str) -> str:
         """Return the name of the stream; a role's only one need not be named."""
@@ -290,7 +287,7 @@ class EndWatch:
 
     def __init__(self, path: str, stream: str) -> None:
         self._link = Link(path)
-        self._link.say(hello(), {"op": "watch", "stream": stream})
+        self._link.say({"op": "watch", "stream": stream})
 
     def fileno(self) -> int:
         """Return what to wait on for a word."""

@@ -1,9 +1,11 @@
 """A traceback of every thread on a signal: how a trainer that hangs shows where it stands."""
 
 import faulthandler
-import signal
 
-NUMBER = int(signal.SIGRTMIN) + 7
+# What `signal` is made of, which takes a while to load.
+from _signal import SIG_DFL, SIGRTMIN, getsignal  # type: ignore[import-not-found]  # in C
+
+NUMBER: int = SIGRTMIN + 7
 """Of the signal. No framework uses it, and none of the usual names are taken from the user."""
 STDERR = 2
 
@@ -17,7 +19,7 @@ class _Handler:
 def listen() -> int:
     """Print all tracebacks on a signal from now on; return its number, 0 where that cannot be."""
     if not _Handler.is_set:
-        if signal.getsignal(NUMBER) is not signal.SIG_DFL:
+        if getsignal(NUMBER) != SIG_DFL:
             return 0
         try:
             faulthandler.register(NUMBER, file=STDERR, all_threads=True)

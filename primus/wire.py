@@ -17,6 +17,8 @@ import json
 import struct
 from typing import Final, NamedTuple
 
+from primus.dialling import control_frame
+
 VERSION: Final = 1
 MAGIC: Final = b"PRMF"
 CONTROL: Final = ord("J")
@@ -94,8 +96,7 @@ def unpack_header(data: bytes | bytearray | memoryview) -> Header:
 
 def pack_control(message: dict[str, object]) -> bytes:
     """Return the frame of a control message."""
-    body = json.dumps(message, separators=(",", ":")).encode()
-    return PREFIX.pack(1 + len(body), CONTROL) + body
+    return control_frame(json.dumps(message, separators=(",", ":")))
 
 
 def unpack_control(body: bytes | bytearray) -> dict[str, object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import primus
-from primus import checkpoints, feed, trainer
+from primus import checkpoints, feed, phases, told, trainer
 
 LOADED = """
 import sys
@@ -49,6 +49,30 @@ def test_what_reads_rows_and_what_writes_checkpoints_is_loaded_when_it_is_named(
         _ = primus.datasets  # type: ignore[attr-defined]  # that is the point
 
 
+SAYS_THAT_IT_IS_READY = """
+import os, sys
+sys.path.append(sys.argv[1])
+before = set(sys.modules)
+import primus
+primus.ready()
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_what_says_that_it_is_ready_loads_next_to_nothing() -> None:
+    """Sixteen that start at once on two cores wait eight times for what each of them loads."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", SAYS_THAT_IT_IS_READY, str(Path.cwd())],
+        env={"PRIMUS_SOCKET": "/nowhere/trainer.sock"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    ours = {"primus", "primus.dialling", "primus.stacks", "primus.trainer"}
+    assert set(done.stdout.split()) == ours | {"_socket", "atexit", "faulthandler"}
+
+
 def test_a_python_without_numpy_is_told_so_in_one_sentence() -> None:
     script = (
         "import sys; sys.path.append(sys.argv[1]); import primus\n"
@@ -67,7 +91,7 @@ def test_a_python_without_numpy_is_told_so_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [checkpoints, feed, trainer], ids=["checkpoints", "feed", "trainer"]
+    "module", [checkpoints, feed, phases, told, trainer], ids=lambda module: module.__name__
 )
 def test_every_example_in_the_docstrings_runs(
     module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

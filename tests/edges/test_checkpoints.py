@@ -382,7 +382,6 @@ def test_c63_m040_limits_stops_and_new_peers_come_as_complete_messages() -> None
         from primus.link import Link
         for _ in range(2):
             link = Link(os.environ["PRIMUS_SOCKET"])
-            link.say({"op": "hello", "sdk": "test", "pid": os.getpid(), "framework": ""})
             while True:
                 word = link.receive(lambda size: memoryview(bytearray(size)))
                 print(json.dumps(word), flush=True)
