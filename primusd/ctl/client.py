@@ -9,18 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from socket import socket
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from primusd.ctl.exchange import PART_BYTES, Answer, Body, ask
 from primusd.ctl.failures import ApiError, NobodyLeadsError, UnreachableError
-from primusd.ctl.heads import CONNECT_S, Heads, connect, leader_named
+from primusd.ctl.heads import CONNECT_S, Heads, connect, host_of, leader_named
 
 RETRY_DELAYS_S = (0.1, 0.5, 1.0)
 RETRIED_STATUSES = frozenset({429, 503})
-BODY_PART_BYTES = 1 << 20
 Json = dict[str, object]
-Body = bytes | Callable[[], Iterator[bytes]] | None
 
 
 class _Request(NamedTuple):
@@ -81,7 +80,10 @@ class Client:
         with self._opened(
             method, target, data, sent, may_repeat=may_repeat, silence_s=self._timeout_s
         ) as response:
-            text = response.read()
+            try:
+                text = response.read()
+            except OSError as error:
+                raise self._lost(error) from error
         return _document(text) if text else {}
 
     def exists(self, path: str) -> bool:
@@ -130,8 +132,8 @@ class Client:
         headers = {"Accept": accept}
         with self._opened("GET", target, None, headers, silence_s=silence_s) as response:
             try:
-                yield from _split(iter(partial(response.read1, BODY_PART_BYTES), b""))
-            except (OSError, HTTPException) as error:
+                yield from _split(iter(partial(response.read_some, PART_BYTES), b""))
+            except OSError as error:
                 raise self._lost(error) from error
 
     def parts(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[bytes]:
@@ -139,9 +141,9 @@ class Client:
         target = _target(path, query)
         with self._opened("GET", target, None, {}, silence_s=None) as response:
             try:
-                while part := response.read1(BODY_PART_BYTES):
+                while part := response.read_some(PART_BYTES):
                     yield part
-            except (OSError, HTTPException) as error:
+            except OSError as error:
                 raise self._lost(error) from error
 
     def _opened(
@@ -153,7 +155,7 @@ class Client:
         *,
         may_repeat: bool = True,
         silence_s: float | None,
-    ) -> HTTPResponse:
+    ) -> Answer:
         """Return the answer's head; a refusal that may pass is tried again."""
         sent = _Request(method, target, data, headers)
         delays = iter(RETRY_DELAYS_S if may_repeat else ())
@@ -164,7 +166,7 @@ class Client:
                     response.close()
                     time.sleep(delay_s)
                     continue
-            except (OSError, HTTPException) as error:
+            except OSError as error:
                 delay_s = next(delays, None)
                 if delay_s is None or isinstance(error, FileNotFoundError):
                     raise self._lost(error) from error
@@ -180,7 +182,7 @@ class Client:
             _raise_problem(response, self._heads.followed)
             return response
 
-    def _reached(self, sent: _Request, silence_s: float | None) -> HTTPResponse:
+    def _reached(self, sent: _Request, silence_s: float | None) -> Answer:
         """Return the answer of the head that leads, wherever that is.
 
         Raises:
@@ -210,22 +212,14 @@ class Client:
             way.follow(address, leader)
         raise NobodyLeadsError(way.said)
 
-    def _asked(
-        self, connection: HTTPConnection, sent: _Request, silence_s: float | None
-    ) -> HTTPResponse:
+    def _asked(self, opened: socket, sent: _Request, silence_s: float | None) -> Answer:
         begun = time.monotonic()
         try:
-            connection.request(
-                sent.method,
-                sent.target,
-                body=sent.data() if callable(sent.data) else sent.data,
-                headers=self._headers(sent.headers),
-            )
-            opened = connection.sock
-            response = connection.getresponse()
-            opened.settimeout(silence_s)
+            headers = self._headers(sent.headers)
+            response = ask(opened, sent.method, sent.target, sent.data, headers)
+            response.wait_at_most(silence_s)
         except BaseException:
-            connection.close()
+            opened.close()
             raise
         if self._is_verbose:
             took_ms = (time.monotonic() - begun) * 1000
@@ -234,7 +228,12 @@ class Client:
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         # One connection per request: the response then owns the socket and closes it.
-        sent = {"Accept": "application/json", "User-Agent": "primusctl", "Connection": "close"}
+        sent = {
+            "Host": host_of(self.address),
+            "Accept": "application/json",
+            "User-Agent": "primusctl",
+            "Connection": "close",
+        }
         sent |= headers
         if self._token and not self.address.startswith("unix:"):
             sent["Authorization"] = f"Bearer {self._token}"
@@ -253,7 +252,7 @@ class Client:
 
 
 def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines: `HTTPResponse.readline` takes a connection that broke for the end."""
+    """Yield lines, whole ones only."""
     rest = b""
     for part in parts:
         *lines, rest = (rest + part).split(b"\n")
@@ -295,7 +294,7 @@ def _title(text: bytes) -> str:
         return text.decode(errors="replace").strip() or "it does not lead"
 
 
-def _raise_problem(response: HTTPResponse, followed: str) -> None:
+def _raise_problem(response: Answer, followed: str) -> None:
     if response.status < 400:
         return
     text = response.read()

@@ -1,10 +1,10 @@
 """Which head of a cluster is asked: the leader, found by asking in turn."""
 
 import socket
-import ssl
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from urllib.parse import urlsplit
+
+from primusd.ctl.exchange import Answer
 
 LEADER = "X-Primus-Leader"
 """A head that refuses because it does not lead names here who does, "" nobody; nothing was done."""
@@ -12,6 +12,7 @@ HOPS_MAX = 4
 CONNECT_S = 3.0
 """A head that takes no connection for so long is passed over where there are others."""
 UNIX = "unix:"
+HTTP_PORT, HTTPS_PORT = 80, 443
 
 
 class Heads:
@@ -75,7 +76,7 @@ class Round:
             self._waiting.insert(0, leader)
 
 
-def connect(address: str, *, ca: str, within_s: float, timeout_s: float) -> HTTPConnection:
+def connect(address: str, *, ca: str, within_s: float, timeout_s: float) -> socket.socket:
     """Return an open connection to a head.
 
     Args:
@@ -87,42 +88,50 @@ def connect(address: str, *, ca: str, within_s: float, timeout_s: float) -> HTTP
     Raises:
         OSError: Nobody listens there, or it is not who it should be; nothing was sent.
     """
-    connection = _connection(address, ca, within_s)
-    try:
-        connection.connect()
-    except BaseException:
-        connection.close()
-        raise
-    connection.timeout = timeout_s
-    connection.sock.settimeout(timeout_s)
-    return connection
-
-
-def leader_named(response: HTTPResponse) -> str | None:
-    """Return whom a head names that does not lead, "" nobody; None: it answers as the leader."""
-    return response.headers.get(LEADER) if response.status == 503 else None
-
-
-def _connection(address: str, ca: str, timeout_s: float) -> HTTPConnection:
     if address.startswith(UNIX):
-        return _UnixConnection(address.removeprefix(UNIX), timeout_s)
-    parts = urlsplit(address)
-    host = parts.hostname or "localhost"
-    if parts.scheme == "https":
+        opened = _unix(address.removeprefix(UNIX), within_s)
+    else:
+        parts = urlsplit(address)
+        host = parts.hostname or "localhost"
+        is_secure = parts.scheme == "https"
+        place = (host, parts.port or (HTTPS_PORT if is_secure else HTTP_PORT))
+        opened = socket.create_connection(place, within_s)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if is_secure:
+            opened = _secured(opened, host, ca)
+    opened.settimeout(timeout_s)
+    return opened
+
+
+def host_of(address: str) -> str:
+    """Return what a request to a head says in its `Host`."""
+    return "localhost" if address.startswith(UNIX) else urlsplit(address).netloc.rpartition("@")[2]
+
+
+def leader_named(answer: Answer) -> str | None:
+    """Return whom a head names that does not lead, "" nobody; None: it answers as the leader."""
+    is_follower = answer.status == 503 and answer.has_header(LEADER)
+    return answer.header(LEADER) if is_follower else None
+
+
+def _unix(path: str, timeout_s: float) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    opened.settimeout(timeout_s)
+    try:
+        opened.connect(path)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _secured(opened: socket.socket, host: str, ca: str) -> socket.socket:
+    """Return the connection with TLS on it; it is closed where that cannot be had."""
+    import ssl  # noqa: PLC0415 - takes as long to load as a request on this host
+
+    try:
         context = ssl.create_default_context(cafile=ca or None)
-        return HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
-    return HTTPConnection(host, parts.port, timeout=timeout_s)
-
-
-class _UnixConnection(HTTPConnection):
-    """HTTP over a unix socket."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        return context.wrap_socket(opened, server_hostname=host)
+    except BaseException:
+        opened.close()
+        raise

@@ -11,8 +11,6 @@ from primusd.ctl.client import Json
 from primusd.ctl.documents import text
 from primusd.ctl.failures import OK, USAGE, CtlError
 from primusd.ctl.files import JobFile, jobs_path, read_job_file
-from primusd.ctl.packing import ship
-from primusd.ctl.verdicts import wait_for_verdict
 from primusd.jobfile import Parsed
 from primusd.jobfile.promises import restore_of
 
@@ -29,7 +27,9 @@ def submit_job(
             sys.stderr.write(f"{line}\n")
 
     spec = job.parsed.spec
-    if not is_dry_run:
+    if spec.files and not is_dry_run:
+        from primusd.ctl.packing import ship  # noqa: PLC0415 - most jobs ship nothing
+
         spec = ship(spec, job.folder, call.client, tell)
     sent = JobFile(Parsed(spec, job.parsed.origins), job.folder)
     query = {"dryRun": "true"} if is_dry_run else {}
@@ -99,6 +99,8 @@ def submit(  # noqa: PLR0917 - click passes them by name
             submitted.append(document)
     if not wait:
         return OK
+    from primusd.ctl.verdicts import wait_for_verdict  # noqa: PLC0415 - seldom needed
+
     return max((wait_for_verdict(call, job) for job in submitted), default=OK)
 
 

@@ -177,7 +177,9 @@ class Server:
     def connection(self, timeout_s: float = 20) -> HTTPConnection:
         """Return an open connection, for requests that no client sends."""
         address = self.client.address
-        return connect(address, ca="", within_s=timeout_s, timeout_s=timeout_s)
+        connection = HTTPConnection("localhost", timeout=timeout_s)
+        connection.sock = connect(address, ca="", within_s=timeout_s, timeout_s=timeout_s)
+        return connection
 
     def attempts(self, uid: str) -> Iterator[tuple[AttemptId, Attempt]]:
         """Yield the newest attempts of a job."""
