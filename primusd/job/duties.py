@@ -1,7 +1,8 @@
 """What must be in motion because of a job: its plan, remembered by chunk."""
 
 from collections import OrderedDict
-from itertools import chain, repeat
+from itertools import chain, compress, count, repeat
+from operator import is_not
 
 from msgspec import Struct
 
@@ -23,6 +24,7 @@ PLANNED = frozenset(
     {AttemptPhase.REQUESTED, AttemptPhase.STOPPING, AttemptPhase.ENDED, AttemptPhase.GONE}
 )
 """Phases in which something is in motion; of those that are Gone, for quarantined ones only."""
+QUIET_COUNTS = slice(Count.LAUNCHED, Count.RUNNING + 1)
 QUIET = bits(Count.LAUNCHED, Count.REGISTERED, Count.STARTING, Count.RUNNING)
 """Where the newest attempt of a replica is counted while nothing is in motion for it."""
 
@@ -47,7 +49,7 @@ def plan_of(state: Job) -> Commands:
     """Return what must be in motion for the job; the timer is the engine's, by `deadline_ms`."""
     found: Commands = ()
     for role in state.roles.values():
-        commands = _of_role(state.uid, role)
+        commands = _of_role(state, role)
         found = found + commands if found and commands else found or commands
     is_published = state.peers.generation and not state.peers.inline
     if is_published and state.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.DRAINING):
@@ -55,9 +57,9 @@ def plan_of(state: Job) -> Commands:
     return found
 
 
-def _of_role(uid: str, role: RoleState) -> Commands:
+def _of_role(state: Job, role: RoleState) -> Commands:
     """Return a role's part, the same object as long as it is equal; only new chunks are opened."""
-    key = (uid, role.name)
+    key = (state.uid, role.name)
     known = _remembered.get(key, NOTHING)
     if known.chunks is role.chunks:
         return known.commands
@@ -65,17 +67,24 @@ def _of_role(uid: str, role: RoleState) -> Commands:
     parts += [()] * (len(role.chunks) - len(parts))
     is_same = len(known.chunks) == len(role.chunks)
     olds = chain(known.chunks, repeat(None))
-    for number, (old, new) in enumerate(zip(olds, role.chunks, strict=False)):
-        if old is not new:
-            part = _of_chunk(uid, role.name, new)
-            if part != parts[number]:
-                parts[number] = part
-                is_same = False
+    for number in compress(count(), map(is_not, olds, role.chunks)):
+        new = role.chunks[number]
+        is_quiet = not state.has_quarantined and _is_quiet(new)
+        part = () if is_quiet else _of_chunk(state.uid, role.name, new)
+        if part != parts[number]:
+            parts[number] = part
+            is_same = False
     commands = known.commands if is_same else tuple(chain.from_iterable(parts))
     _remembered[key] = _Known(role.chunks, tuple(parts), commands)
     if len(_remembered) > ROLES_REMEMBERED:
         _remembered.popitem(last=False)
     return commands
+
+
+def _is_quiet(chunk: Chunk) -> bool:
+    """Return whether its counts tell that nothing is in motion, quarantined attempts left out."""
+    counts = chunk.counts
+    return bool(counts) and counts[Count.NOT_GONE] == sum(counts[QUIET_COUNTS])
 
 
 def _of_chunk(uid: str, role: str, chunk: Chunk) -> Commands:

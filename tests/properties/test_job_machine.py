@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from primusd import core
 from primusd.core import World
 from primusd.job import events as ev
+from primusd.job.commands import PublishPeers
+from primusd.job.ids import AttemptId
 from primusd.job.job_tables import ATTEMPT_TABLE, JOB_TABLE, REPLICA_TABLE
+from primusd.job.model import Job, replicas_of
+from primusd.job.phases import AttemptPhase
 from primusd.job.tables import is_refused
 from tests.properties.job_simulator import UID, Simulation
 
@@ -21,6 +25,7 @@ STEPS = 16
 COVERED_SHARE = 0.9
 """Of the cells that are not refused; `tests/state/test_tables.py` drives every one of them."""
 FINAL = ("Succeeded", "Failed", "Cancelled")
+MOVING = (AttemptPhase.REQUESTED, AttemptPhase.STOPPING, AttemptPhase.ENDED)
 
 
 def play(seed: int) -> Simulation:
@@ -96,6 +101,34 @@ def test_C38_a_daemon_that_begins_anew_at_any_entry_comes_to_the_same_state() ->
             plan = core.plan(world, UID)
             assert plan == core.plan(world, UID)
         assert world == simulation.world
+
+
+def in_motion(job: Job) -> list[AttemptId]:
+    """Return the attempts for which something has to be in motion, each of them looked at."""
+    return [
+        AttemptId(job.uid, role.name, replica.index, attempt.number)
+        for role in job.roles.values()
+        for replica in replicas_of(role)
+        for attempt in replica.attempts
+        if attempt.phase in MOVING or attempt.is_quarantined
+    ]
+
+
+def test_a_plan_that_opens_no_quiet_chunk_forgets_nobody() -> None:
+    planned, quarantined = 0, 0
+    for seed in range(60):
+        simulation = play(seed)
+        world = World()
+        for entry in simulation.entries:
+            world = core.replay(world, entry)
+            job = world.jobs.get(UID)
+            plan = [one for one in core.plan(world, UID) if not isinstance(one, PublishPeers)]
+            expected = in_motion(job) if job is not None else []
+            assert [getattr(one, "attempt", None) for one in plan] == expected, seed
+            planned += bool(plan)
+            quarantined += job is not None and job.has_quarantined
+    assert planned > 1_000
+    assert quarantined > 0
 
 
 def test_C21_after_the_end_nothing_starts_whatever_is_said() -> None:
