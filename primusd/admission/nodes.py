@@ -167,10 +167,15 @@ def _node_fault_counted(state: Admission, event: ev.NodeFaultCounted, at: At) ->
 def _may_exclude_one_more(state: Admission, at: At) -> bool:
     """Return whether at most a third of the nodes would be excluded with one more.
 
-    Also those that are away or cordoned meanwhile: they come back as excluded as they went.
+    Also those that are away or cordoned meanwhile: they come back as excluded as they went. Others
+    that are away count for nothing: hosts that went for good would let all the rest be left out.
     """
-    excluded = sum(node.excluded_until_ms > at.at_ms for node in state.nodes.values())
-    return 3 * (excluded + 1) <= len(state.nodes)
+    nodes = state.nodes.values()
+    excluded = sum(node.excluded_until_ms > at.at_ms for node in nodes)
+    gone = sum(
+        node.phase is NodePhase.AWAY and node.excluded_until_ms <= at.at_ms for node in nodes
+    )
+    return 3 * (excluded + 1) <= len(nodes) - gone
 
 
 def _node_load_measured(state: Admission, event: ev.NodeLoadMeasured, at: At) -> Admission | Ignore:
@@ -200,8 +205,12 @@ def _node_exclusion_requested(
 
 def _shunned(state: Admission, node: Node, job: str, until_ms: int, at: At) -> Admission | Ignore:
     """Keep a job off a node; of a job's rules never off more than half of the nodes."""
-    others = sum(job in one.shunned for one in state.nodes.values() if one is not node)
-    if 2 * (others + 1) > len(state.nodes):
+    nodes = state.nodes.values()
+    others = sum(job in one.shunned for one in nodes if one is not node)
+    gone = sum(
+        one.phase is NodePhase.AWAY and one is not node and job not in one.shunned for one in nodes
+    )
+    if 2 * (others + 1) > len(nodes) - gone:
         return Ignore("no longer wanted")
     shunned = {**node.shunned, job: max(until_ms, node.shunned.get(job, 0))}
     return _with(state, replace(node, shunned=shunned, changed_revision=at.revision))

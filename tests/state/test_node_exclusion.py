@@ -113,6 +113,20 @@ def test_C71_nor_when_one_that_is_left_out_goes_and_comes_back(
     assert nodes.excluded == ["n1"]
 
 
+def test_C71_hosts_that_are_gone_do_not_let_those_that_are_left_be_left_out() -> None:
+    nodes = Nodes(9)
+    nodes.tell(*(ev.NodeWentAway(f"n{one}") for one in range(4, 10)))
+
+    for name in ("n1", "n2", "n3"):
+        nodes.fault(name)
+        nodes.fault(name)
+        nodes.tell(ev.NodeExclusionRequested(name, HOUR_MS, "j1"))
+
+    assert nodes.excluded == ["n1"]
+    shunning = [one.name for one in nodes.state.nodes.values() if one.shunned]
+    assert shunning == ["n1"], "a job's rules keep it off half of them at most"
+
+
 def test_C71_crashes_of_trainers_leave_no_node_out() -> None:
     cluster = Cluster(nodes=3)
     cluster.submit(spec(role(budgets=budgets(application=10))))
