@@ -37,7 +37,7 @@ class RemoteSource:
         self._stream = stream
         self._wanted = wanted
         self._is_open = False
-        self._handing_to = 0
+        self._handed = self._handing_to = 0
         self._positions = Positions(path, stream)
         self._nulls = wanted.nulls
         self._decoder: NumpyDecoder | None = None
@@ -130,7 +130,8 @@ class RemoteSource:
             self._link.finish()
             self._link = self._connect()
         self._positions.go_to(name)
-        self._frames = self._said_frames = self._said_receipt = self._receipt = self._handing_to = 0
+        self._frames = self._said_frames = self._said_receipt = self._receipt = 0
+        self._handed = self._handing_to = 0
         self._decoder = self._schema = None
         self._open(self._link)
 
@@ -166,11 +167,14 @@ class RemoteSource:
 
     def hand(self, receipt: int) -> None:
         """Say, before rows are handed out, up to where that may be by the time anybody asks."""
+        self._handed = receipt
         if receipt > self._handing_to and self._link is not None:
-            self._handing_to = receipt + HANDED_AHEAD * self._wanted.batch_rows
-            told = {"op": "handed", "stream": self._stream, "receipt": self._handing_to}
             with self._saying:
-                self._link.say(told)
+                self._link.say(self._handing())
+
+    def _handing(self) -> dict[str, object]:
+        self._handing_to = self._handed + HANDED_AHEAD * self._wanted.batch_rows
+        return {"op": "handed", "stream": self._stream, "receipt": self._handing_to}
 
     def _next_frame(self, link: Link) -> Frame | None:
         while True:
@@ -264,6 +268,9 @@ class RemoteSource:
             room = frames - self._said_frames
             messages.append({"op": "take", "stream": self._stream, "credits": room})
         if messages:
+            if self._handed:
+                # Along with them it costs no message of its own.
+                messages.append(self._handing())
             link.say(*messages)
             self._said_receipt, self._said_frames = receipt, frames
             self._said_at = time.monotonic()

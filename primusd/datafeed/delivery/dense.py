@@ -36,11 +36,21 @@ class Stacker:
         taken = {name for _, names, _ in found for name in names}
         self._groups = found
         self._rest = tuple(name for name in schema.names if name not in taken)
+        self._names = [*(name for name, _, _ in found), *self._rest]
         clash = next((name for name, _, _ in found if name in self._rest), None)
         if clash is not None:
             raise ColumnError(
                 f"stack {clash!r} has the name of a column that is not in it; name it otherwise"
             )
+        self._find(schema)
+
+    def _find(self, schema: pa.Schema) -> None:
+        """Note where the columns are: names looked up for each batch cost as much as its rows."""
+        self._schema = schema
+        self._places = [
+            [schema.get_field_index(one) for one in names] for _, names, _ in self._groups
+        ]
+        self._rest_places = [schema.get_field_index(one) for one in self._rest]
 
     def stack(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with matrices, as columns of fixed-size lists, before what is left over.
@@ -48,10 +58,14 @@ class Stacker:
         Raises:
             ColumnError: A column of whole numbers has a null, for which a matrix has no place.
         """
-        arrays = [_matrix(batch.select(list(names)), kind) for _, names, kind in self._groups]
-        rest = [batch.column(name) for name in self._rest]
-        names = [name for name, _, _ in self._groups]
-        return pa.RecordBatch.from_arrays([*arrays, *rest], names=[*names, *self._rest])
+        if not batch.schema.equals(self._schema):
+            self._find(batch.schema)
+        arrays = [
+            _matrix(batch.select(places), kind)
+            for places, (_, _, kind) in zip(self._places, self._groups, strict=True)
+        ]
+        rest = [batch.column(place) for place in self._rest_places]
+        return pa.RecordBatch.from_arrays([*arrays, *rest], names=self._names)
 
 
 def _by_type(schema: pa.Schema) -> tuple[_Group, ...]:
@@ -109,15 +123,22 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _matrix(batch: pa.RecordBatch, kind: pa.DataType) -> Any:
-    lacking = next((n for n, column in enumerate(batch.columns) if column.null_count), -1)
-    if lacking >= 0 and not pa.types.is_floating(kind):
-        raise ColumnError(
-            f"column {batch.schema.names[lacking]} has nulls, for which a matrix of {kind} has no "
-            "place; take it with layout='numpy' and nulls=…, or leave it out with columns=[…]"
-        )
-    # With no null, NaN is left out: whole numbers would become floats.
-    tensor: Any = batch.to_tensor(null_to_nan=lacking >= 0, row_major=True)
+    try:
+        # With no null, NaN is left out: whole numbers would become floats.
+        tensor: Any = batch.to_tensor(null_to_nan=False, row_major=True)
+    except pa.ArrowTypeError:
+        tensor = _with_nan(batch, kind)
     data = pa.py_buffer(memoryview(tensor).cast("B")) if batch.num_rows else pa.py_buffer(b"")
     width = batch.num_columns
     flat: Any = pa.Array.from_buffers(kind, batch.num_rows * width, [None, data])
     return pa.FixedSizeListArray.from_arrays(flat, width)
+
+
+def _with_nan(batch: pa.RecordBatch, kind: pa.DataType) -> Any:
+    if not pa.types.is_floating(kind):
+        lacking = next(n for n, column in enumerate(batch.columns) if column.null_count)
+        raise ColumnError(
+            f"column {batch.schema.names[lacking]} has nulls, for which a matrix of {kind} has no "
+            "place; take it with layout='numpy' and nulls=…, or leave it out with columns=[…]"
+        )
+    return batch.to_tensor(null_to_nan=True, row_major=True)

@@ -5,6 +5,7 @@ writing thread, so that a message never lands inside a frame of rows; it blocks 
 does not read, and only there.
 """
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -61,12 +62,23 @@ class TrainerConnection:
 
     async def listen(self) -> None:
         """Read what the trainer says until it hangs up or says something that is no frame."""
+        loop, ended = asyncio.get_running_loop(), anyio.Event()
+
+        def look() -> None:
+            has_more = False
+            try:
+                has_more = self.drain()
+            finally:
+                if not has_more:
+                    loop.remove_reader(self._link)
+                    ended.set()
+
+        # Once for all words: a wait for each would cost more than what it says.
+        loop.add_reader(self._link, look)
         try:
-            while self.drain():
-                await anyio.wait_readable(self._link)
-        except anyio.ClosedResourceError:
-            return
+            await ended.wait()
         finally:
+            loop.remove_reader(self._link)
             with self._desk.changed:
                 self._hang_up()
 
