@@ -245,6 +245,9 @@ class Daemon:
                 members=store.heads,
                 is_leader=lambda: self._leads or not store.is_shared,
                 resign=store.election.resign,
+                load=store.journal.load,
+                figures=store.figures,
+                refusal=store.refusal,
             ),
         )
 

@@ -24,6 +24,7 @@ from primusd.config import Loaded
 from primusd.datafeed.sources.listing import Listings
 from primusd.effects import Effects
 from primusd.engine import Engine
+from primusd.errors import PrimusdError
 from primusd.executor.protocol import Bootstrap
 from primusd.job.ids import AttemptId
 from primusd.keys import job_key
@@ -33,6 +34,8 @@ from primusd.mirroring import Mirror
 from primusd.startup import Prepared, all_heads, blobs_folder, ca_of
 from primusd.state.archive import Archive
 from primusd.state.election import Heads
+from primusd.state.figures import StoreFigures
+from primusd.state.journal import Loaded as Stored
 from primusd.sweep import Strays
 from primusd.views.live import Live
 from primusd.views.rendering import Renderer
@@ -70,6 +73,12 @@ class Around(Struct, frozen=True):
     """Whether the parts are at work: others are turned away before."""
     resign: Callable[[], Awaitable[None]]
     """Lets another head lead."""
+    load: Callable[[], Awaitable[Stored]]
+    """Reads all that the store holds."""
+    figures: Callable[[], Awaitable[StoreFigures]]
+    """Measures the store."""
+    refusal: Callable[[], PrimusdError | None]
+    """Why the store takes no new job."""
 
 
 def build_parts(prepared: Prepared, engine: Engine, clock: Clock, around: Around) -> Parts:
@@ -172,6 +181,9 @@ def _context(
         ask=executors.ask,
         is_connected=lambda attempt: attempt in executors.connected,
         is_healthy=lambda: is_healthy(engine),
+        load=around.load,
+        figures=around.figures,
+        refusal=around.refusal,
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from primusd.state.etcd.upkeep import UpkeepLimits
 
 CLOSE_S = 5.0
+JOURNAL_FILE = "journal.db"
 
 
 class Store(Struct, frozen=True):
@@ -67,7 +68,7 @@ async def opened_store(
             yield store
         return
     prepared.directory.check_embedded()
-    path = prepared.directory.path / "journal.db"
+    path = prepared.directory.path / JOURNAL_FILE
     journal = EmbeddedJournal(path, archive=archive, ballast=ballast, limits=limits)
     figures = partial(anyio.to_thread.run_sync, embedded_figures, path)
     try:
@@ -94,7 +95,7 @@ async def _opened_etcd(
         schema=SCHEMA,
     )
     async with opened(
-        _etcd_settings(config.store.etcd),
+        etcd_settings(config.store.etcd),
         cluster=config.cluster,
         own=ClusterIdentity(directory.cluster_id, directory.secret),
         lived_in=directory.store,
@@ -103,8 +104,7 @@ async def _opened_etcd(
         archiver=archiver,
         limits=_limits(config.store.etcd),
     ) as store:
-        endpoints = (one.rpartition("//")[2] for one in config.store.etcd.endpoints)
-        place = f"etcd://{','.join(endpoints)}"
+        place = etcd_url(config.store.etcd)
         directory.adopt(store.cluster.id, store.cluster.secret, store=place)
         yield Store(
             store.journal,
@@ -127,7 +127,17 @@ def _limits(etcd: Etcd) -> "UpkeepLimits":
     )
 
 
-def _etcd_settings(etcd: Etcd) -> "EtcdSettings":
+def etcd_url(etcd: Etcd) -> str:
+    """Return the configured etcd as `--store` names it."""
+    return f"etcd://{','.join(one.rpartition('//')[2] for one in etcd.endpoints)}"
+
+
+def etcd_settings(etcd: Etcd) -> "EtcdSettings":
+    """Return how the configured etcd is reached.
+
+    Raises:
+        ConfigError: A file that it names cannot be read.
+    """
     from primusd.state.etcd.client import EtcdSettings, Tls  # noqa: PLC0415 - see above.
 
     is_secured = etcd.endpoints[0].startswith("https:") or bool(etcd.ca or etcd.cert)

@@ -12,12 +12,14 @@ from primusd.api.auth import Access
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.engine import Engine
-from primusd.errors import NotFoundError
+from primusd.errors import NotFoundError, PrimusdError
 from primusd.executor.protocol import Answer
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
 from primusd.state.election import Heads
+from primusd.state.figures import StoreFigures
+from primusd.state.journal import Loaded as Stored
 from primusd.sweep import Strays
 from primusd.views.live import NOTHING_LIVE, Live
 from primusd.watch import Watch
@@ -46,6 +48,16 @@ async def ask_nobody(
         NotFoundError: Always.
     """
     raise NotFoundError(f"the executor of {attempt.label} is not connected")
+
+
+async def load_nothing() -> Stored:
+    """Answer for a daemon that keeps its journal in memory alone."""
+    return Stored({}, (), 0, 0)
+
+
+async def measure_nothing() -> StoreFigures:
+    """Answer for the same."""
+    return StoreFigures("memory", "memory")
 
 
 class Context(Struct, frozen=True):
@@ -89,4 +101,10 @@ class Context(Struct, frozen=True):
     """Lets another head lead; this one stands by from then on."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
+    load: Callable[[], Awaitable[Stored]] = load_nothing
+    """Reads all that the store holds, as of one revision."""
+    figures: Callable[[], Awaitable[StoreFigures]] = measure_nothing
+    """Measures the store."""
+    refusal: Callable[[], PrimusdError | None] = lambda: None
+    """Why the store takes no new job; None: it does."""
     pid: int = os.getpid()

@@ -16,6 +16,7 @@ from primusd.api import (
     replicas,
     savepoints,
     stacks,
+    store_api,
 )
 from primusd.api.openapi import Route
 from primusd.datafeed.ledger.portable import Portable
@@ -157,6 +158,10 @@ _CLUSTER = (
     Route("GET", f"{API}/cluster", cluster.cluster, "Who leads.", cluster_documents.Cluster),
     Route("POST", f"{API}/cluster:resign", cluster.resign, "Let another head lead.",
           cluster_documents.Cluster),
+    Route("GET", f"{API}/store", store_api.show_store, "Where the journal is kept, and its size.",
+          cluster_documents.Store),
+    Route("GET", f"{API}/store/backup", store_api.send_backup, "All that the store holds, as of "
+          "one revision; admins only: the cluster's secret is in it."),
     Route("GET", "/healthz", cluster.healthz, "Whether the loop turns."),
     Route("GET", "/readyz", cluster.readyz, "Whether this daemon leads."),
     Route("GET", "/version", cluster.version, "Which program answers.",

@@ -43,6 +43,7 @@ VERBS = {
     "strays": ("nodes", "List processes that this daemon does not know."),
     "stacks": ("acting", "Show what every thread of a trainer is doing."),
     "drill": ("drilling", "Bring a fault about, to see whether a trainer resumes."),
+    "store": ("storing", "Show the store; back it up, restore it, move it."),
     "version": ("about", "Show the versions of client and daemon."),
     "doctor": ("about", "Check what a daemon and its jobs need."),
     "completion": ("about", "Print the completion script for a shell."),
@@ -51,7 +52,7 @@ VERBS = {
 
 GARBAGE_AFTER = 50_000
 """Objects made, before garbage is looked for; a verb that follows a job for days makes them too."""
-LATER = frozenset({"exec", "recommend"} | {"top", "ui", "token", "store"})
+LATER = frozenset({"exec", "recommend"} | {"top", "ui", "token"})
 
 
 class LazyVerbs(click.Group):
@@ -172,6 +173,16 @@ def _more_commands(module: str) -> Mapping[str, click.Command]:
             from primusd.ctl import running
 
             return running.COMMANDS
+        case _:
+            return _last_commands(module)
+
+
+def _last_commands(module: str) -> Mapping[str, click.Command]:
+    match module:
+        case "storing":
+            from primusd.ctl import storing
+
+            return storing.COMMANDS
         case "submitting":
             from primusd.ctl import submitting
 

@@ -63,9 +63,7 @@ class Archive:
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._last_revision < 0:
-            self._last_revision = max(
-                (frame.last for path in self.files() for frame in _frames(path)), default=0
-            )
+            self._last_revision = self.newest_revision()
         new = [one for one in entries if one.revision > self._last_revision]
         for first in range(0, len(new), FRAME_ENTRIES_MAX):
             self._append_some(new[first : first + FRAME_ENTRIES_MAX])
@@ -153,6 +151,10 @@ class Archive:
         day = day_of(at_ms)
         keep_base(self.folder, parts, kind=kind, revision=revision, at_ms=at_ms, day=day)
         self._bases = bases(self.folder)
+
+    def newest_revision(self) -> int:
+        """Return the highest revision of an entry in it; 0 none."""
+        return max((frame.last for path in self.files() for frame in _frames(path)), default=0)
 
     def files(self) -> tuple[Path, ...]:
         """Return the daily files, oldest first."""

@@ -93,6 +93,10 @@ class EmbeddedJournal:
             raise DeposedError(f"term {entry.term} is over: term {self._term} has written")
         await self._run(lambda: self._append(entry, snapshots, keep_from))
 
+    async def replace(self, loaded: Loaded) -> None:
+        """Make it hold this alone; see Journal.replace."""
+        await self._run(lambda: self._replace(loaded))
+
     async def close(self) -> None:
         """Let go of the file."""
         await self._run(self._close)
@@ -126,10 +130,7 @@ class EmbeddedJournal:
         db.execute("BEGIN IMMEDIATE")
         if entry is not None:
             assert entry.revision == self._revision + 1, (entry.revision, self._revision)
-            db.executemany(
-                "INSERT INTO journal VALUES (?, ?, ?)",
-                [(entry.revision, part, body) for part, body in _parts(encode_entry(entry))],
-            )
+            _write_entry(db, entry)
         for snapshot in snapshots:
             _write_snapshot(db, snapshot)
         if keep_from:
@@ -138,6 +139,18 @@ class EmbeddedJournal:
         if entry is not None:
             self._term, self._revision = entry.term, entry.revision
             self._at_ms = entry.at_ms
+
+    def _replace(self, loaded: Loaded) -> None:
+        db = self._opened()
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("DELETE FROM journal")
+        db.execute("DELETE FROM snapshots")
+        for entry in loaded.entries:
+            _write_entry(db, entry)
+        for snapshot in loaded.snapshots.values():
+            _write_snapshot(db, snapshot)
+        db.execute("COMMIT")
+        self._close()
 
     def _archive_below(self, db: sqlite3.Connection, keep_from: int) -> None:
         """Hand the entries that go to the archive first."""
@@ -244,6 +257,13 @@ def _parts(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of each part of a value."""
     for part, first in enumerate(range(0, max(1, len(body)), VALUE_BYTES_MAX)):
         yield part, body[first : first + VALUE_BYTES_MAX]
+
+
+def _write_entry(db: sqlite3.Connection, entry: Entry) -> None:
+    db.executemany(
+        "INSERT INTO journal VALUES (?, ?, ?)",
+        [(entry.revision, part, body) for part, body in _parts(encode_entry(entry))],
+    )
 
 
 def _write_snapshot(db: sqlite3.Connection, snapshot: Snapshot) -> None:

@@ -31,6 +31,11 @@ class Loaded(Struct, frozen=True):
     revision: int
     """Of the last entry ever appended; 0 none."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written."""
+        return not self.entries and not self.snapshots
+
 
 class Written(Struct, frozen=True):
     """What another head wrote, as one who follows it is told."""
@@ -123,6 +128,18 @@ class Journal(Protocol):
         """
         ...
 
+    async def replace(self, loaded: Loaded) -> None:
+        """Make it hold this and nothing else: all or nothing. It has to be loaded again then.
+
+        Args:
+            loaded: Of another journal, or of a backup.
+
+        Raises:
+            StoreFullError: There is no room; it is as it was.
+            StoreUnavailableError: It is not known whether it was done.
+        """
+        ...
+
     async def close(self) -> None:
         """Let go of the store."""
         ...
@@ -177,6 +194,11 @@ class MemoryJournal:
         )
         for tell in tuple(self.on_written):
             tell(written)
+
+    async def replace(self, loaded: Loaded) -> None:
+        """Keep this alone; see Journal.replace."""
+        self._entries, self._snapshots = list(loaded.entries), dict(loaded.snapshots)
+        self._term, self._revision = loaded.term, loaded.revision
 
     async def close(self) -> None:
         """Forget nothing: a test may load again."""

@@ -131,6 +131,47 @@ class StoreStatus(_Document, frozen=True, kw_only=True):
     used_percent: Number = UNSET
 
 
+class StoreServer(_Document, frozen=True, kw_only=True):
+    """One server of a store."""
+
+    url: str
+    version: Text = UNSET
+    bytes: Number = UNSET
+    """Of its file, with the holes that what went has left."""
+    bytes_in_use: Number = UNSET
+    leads: bool = False
+    """The other servers, which has nothing to do with the heads."""
+    error: Text = UNSET
+    """Why it tells nothing."""
+
+
+class Store(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Store"):
+    """Where the journal is kept, how large it is, and what it may take."""
+
+    store: str
+    """`embedded` or `etcd`."""
+    place: str
+    cluster: str
+    cluster_id: str
+    schema: int
+    """Of the records that this primusd writes."""
+    term: int
+    revision: str
+    bytes: int
+    quota_bytes: Number = UNSET
+    used_percent: Number = UNSET
+    stop_percent: Number = UNSET
+    """From where on no new job is taken."""
+    free_bytes: Number = UNSET
+    """Of the disk of an embedded store."""
+    etcd_revision: Number = UNSET
+    compacted_revision: Number = UNSET
+    """Of etcd, before which nothing is kept; absent: it keeps all."""
+    servers: tuple[StoreServer, ...] = ()
+    refuses: Text = UNSET
+    """Why no new job is taken now."""
+
+
 class Cluster(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Cluster"):
     """Who leads, and how well the journal follows."""
 

@@ -145,8 +145,10 @@ def hider(folder: Path) -> Callable[[str], str]:
         (r"\b\d+m?s ago", "<t> ago"),
         (r"(?m)(\d %)\t[\d,]+\t[^\t\n]*$", r"\1\t<speed>\t<left>"),
         (r"term \d+", "term <term>"),
+        (r"(?m)^( *term:? +)\d+$", r"\1<term>"),
         (r"\d+ GiB free", "<n> GiB free"),
         (r"[0-9a-f]{64}", "<digest>"),
+        (r"(\.backup) [\d.]+Ki", r"\1 <size>"),
         (r"-[0-9a-f]{6}\b", "-<random>"),
         (r"(?m)^(ok|warning) +(memory limits|disk): .*$", r"\2: …"),
     )

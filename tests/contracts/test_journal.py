@@ -19,7 +19,7 @@ from primusd.records import SCHEMA, Entry, Record
 from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
 from primusd.state.embedded import VALUE_BYTES_MAX, EmbeddedJournal
-from primusd.state.journal import Journal, MemoryJournal, Snapshot
+from primusd.state.journal import Journal, Loaded, MemoryJournal, Snapshot
 from tests.services.etcd import PLAIN
 from tests.services.etcd_heads import LeadingJournal
 from tests.services.etcd_programs import BUILT
@@ -141,6 +141,38 @@ def test_a_large_entry_comes_back_whole(reopened: Open) -> None:
 
         assert (await journal.load()).entries == (large,)
         await journal.close()
+
+    run(play)
+
+
+def test_what_a_journal_held_is_replaced_as_a_whole_and_goes_on_from_there(reopened: Open) -> None:
+    large = Snapshot("b", 41, b"b" * 900_000)
+    kept = Loaded(
+        {"": Snapshot("", 40, b"admission"), "b": large},
+        tuple(entry(number, term=9, text="n" * 300_000) for number in (41, 42, 43, 44)),
+        9,
+        44,
+    )
+
+    async def play() -> None:
+        first = reopened()
+        await first.load()
+        await first.append(entry(1), (Snapshot("a", 1, b"a" * 600_000), Snapshot("", 1, b"old")))
+        await first.append(entry(2))
+        await first.replace(kept)
+        loaded = await first.load()
+        assert (dict(loaded.snapshots), loaded.entries) == (dict(kept.snapshots), kept.entries)
+        assert (loaded.term, loaded.revision) == (9, 44)
+        await first.append(entry(45, term=10), (Snapshot("b", 44, b"small"),), 44)
+        await first.close()
+
+        second = reopened()
+        loaded = await second.load()
+        assert loaded.entries == (*kept.entries[3:], entry(45, term=10))
+        assert loaded.snapshots["b"] == Snapshot("b", 44, b"small")
+        await second.replace(Loaded({}, (), 0, 0))
+        assert (await second.load()).is_empty
+        await second.close()
 
     run(play)
 

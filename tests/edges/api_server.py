@@ -83,7 +83,8 @@ class Server:
         self._portal = portal
         clock = SystemClock()
         settings = EngineSettings(cluster_id="c1", version=__version__)
-        self.engine = Engine(MemoryJournal(), SoleElection(), clock, settings=settings)
+        journal = MemoryJournal()
+        self.engine = Engine(journal, SoleElection(), clock, settings=settings)
         loaded = Loaded(config, {}, Directories(folder, self.state, folder), None)
         watch = Watch(self.engine, clock, Renderer(self.engine.at_ms), keep_ms=600_000)
         self.watch = watch
@@ -106,6 +107,7 @@ class Server:
             strays=self.strays,
             heads=lambda: (f"unix:{self.socket}",),
             ask=ask,
+            load=journal.load,
         )
         self.client = Client(f"unix:{self.socket}", timeout_s=20)
 

@@ -93,6 +93,10 @@ class LeadingJournal:
         assert self._store is not None
         await self._store.journal.append(entry, snapshots, keep_from)
 
+    async def replace(self, loaded: Loaded) -> None:
+        assert self._store is not None
+        await self._store.journal.replace(loaded)
+
     async def close(self) -> None:
         if self._open is not None:
             await self._open.aclose()

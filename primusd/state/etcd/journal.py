@@ -1,6 +1,6 @@
 """The journal in etcd: entries and snapshots as keys, each append one fenced transaction."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import anyio.to_thread
@@ -13,10 +13,11 @@ from primusd.state.etcd.client import EtcdClient
 from primusd.state.etcd.contents import Contents, read_contents
 from primusd.state.etcd.following import Following
 from primusd.state.etcd.lane import Lane
-from primusd.state.etcd.layout import Layout, part
+from primusd.state.etcd.layout import REVISION_MAX, Layout, part
 from primusd.state.etcd.leadership import Leadership
 from primusd.state.etcd.reading import read_all
 from primusd.state.etcd.redo import Change
+from primusd.state.etcd.requests import prefix_end
 from primusd.state.etcd.values import cut, joined
 from primusd.state.journal import Loaded, Seen, Snapshot, Written
 
@@ -101,6 +102,36 @@ class EtcdJournal:
                 contents.appended(entry, body)
             contents.covered(snapshots)
             contents.dropped_below(keep_from)
+
+    async def replace(self, loaded: Loaded, beside: Sequence[Change] = ()) -> None:
+        """Make it hold this alone; see Journal.replace.
+
+        Args:
+            loaded: Of another journal.
+            beside: Further changes, which are made together with it.
+        """
+        layout = self._layout
+        changes = [
+            Change(layout.schema, b"%d" % SCHEMA),
+            Change(layout.entry(0), b"", layout.entry(REVISION_MAX)),
+            Change(layout.snapshots, b"", prefix_end(layout.snapshots)),
+            *beside,
+        ]
+        for entry in loaded.entries:
+            body = encode_entry(entry)
+            changes += [Change(*one) for one in cut(layout.entry(entry.revision), 0, body)]
+        for one in loaded.snapshots.values():
+            key = layout.snapshot(one.machine)
+            changes += [Change(*some) for some in cut(key, one.covers, one.body)]
+        async with self._turn:
+            await self._finish()
+            await self._write(changes)
+            self._lane.forget()
+
+    async def note(self, change: Change) -> None:
+        """Write a key of the cluster that is no part of the journal, as its leader."""
+        async with self._turn:
+            await self._lane.write([change.operation()])
 
     async def close(self) -> None:
         """Do nothing: the connections are not its own."""

@@ -1,6 +1,7 @@
 """Where things lie in etcd, below `/primusd/v1/<cluster>/`."""
 
 REVISION_DIGITS = 16
+REVISION_MAX = 10**REVISION_DIGITS - 1
 
 
 class Layout:
@@ -17,6 +18,7 @@ class Layout:
         self.schema = self.prefix + b"schema"
         self.cluster = self.prefix + b"cluster"
         self.secret = self.prefix + b"secret"
+        self.moved = self.prefix + b"moved"
         self.members = self.prefix + b"members/"
         self.journal = self.prefix + b"journal/"
         self.snapshots = self.prefix + b"snapshots/"

@@ -32,6 +32,10 @@ class Change(Struct, frozen=True, array_like=True):
         """Return it as a part of a transaction."""
         return put(self.key, self.value) if self.value else delete(self.key, self.end)
 
+    def removes(self, key: bytes) -> bool:
+        """Return whether a key is within the range that it removes."""
+        return self.key <= key < self.end
+
     @property
     def byte_count(self) -> int:
         """How much of a transaction it takes, about."""
@@ -48,15 +52,22 @@ def head(layout: Layout) -> bytes:
 
 
 def batches(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
-    """Yield the changes in transactions that etcd takes."""
+    """Yield the changes in transactions that etcd takes.
+
+    It takes none that writes a key and removes it: what is written again is so in the next one.
+    """
     some: list[Change] = []
+    ranges: list[Change] = []
     byte_count = 0
     for change in changes:
         is_full = byte_count + change.byte_count > TXN_BYTES_MAX
-        if some and (is_full or len(some) >= TXN_OPERATIONS_MAX):
+        is_full |= len(some) >= TXN_OPERATIONS_MAX
+        if some and (is_full or any(one.removes(change.key) for one in ranges)):
             yield tuple(some)
-            some, byte_count = [], 0
+            some, ranges, byte_count = [], [], 0
         some.append(change)
+        if change.end:
+            ranges.append(change)
         byte_count += change.byte_count
     if some:
         yield tuple(some)

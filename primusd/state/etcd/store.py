@@ -17,6 +17,7 @@ from primusd.state.etcd.journal import EtcdJournal
 from primusd.state.etcd.layout import Layout
 from primusd.state.etcd.leadership import Leadership
 from primusd.state.etcd.members import Members
+from primusd.state.etcd.moved import check_not_moved
 from primusd.state.etcd.upkeep import Upkeep, UpkeepLimits
 from primusd.state.etcd.versions import check_versions
 
@@ -91,6 +92,7 @@ async def _joined(
     while True:
         try:
             await check_versions(client)
+            await check_not_moved(client, layout)
             shared = await shared_identity(client, layout, own, lived_in=lived_in)
             await members.join()
             await members.look()
