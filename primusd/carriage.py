@@ -74,7 +74,7 @@ async def carry_positions(engine: Engine, command: CarryPositions, sleep: Sleep)
             continue
         except PrimusdError as error:
             log.warning("positions.not_carried", stream=machine, text=str(error))
-            is_brief = isinstance(error, StorageError) and error.kind == "transient"
+            is_brief = isinstance(error, StorageError) and error.kind in ("transient", "expired")
             failed = CarryingFailed(str(error), is_permanent=not is_brief)
             engine.tell(machine, failed, by="source")
         await sleep(DELAYS_MS[min(tries, len(DELAYS_MS) - 1)])

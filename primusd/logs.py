@@ -23,6 +23,7 @@ EVENTS: frozenset[str] = frozenset(
         "bootstrap.unreadable",
         "config.refused",
         "config.reloaded",
+        "credential.nearly_expired",
         "daemon.dumped",
         "drill.injected",
         "election.failed",

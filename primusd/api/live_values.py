@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
+import structlog
 from msgspec import Struct
 
 from primusd.clock import Clock
-from primusd.datafeed.protocol import FeedReport
+from primusd.datafeed.protocol import Credential, FeedReport
 from primusd.executor.protocol import Progress, Report, Usage
 from primusd.job.ids import AttemptId
 from primusd.node.protocol import NodeReport
+from primusd.views.credentials import ends_soon
 from primusd.views.live import Live, LiveNode, LivePartition, LiveUsage, LiveWait
+
+log = structlog.get_logger()
 
 ATTEMPTS_MAX = 20_000
 """Of those that are over the newest are kept: a person still looks at them."""
@@ -81,6 +85,7 @@ class LiveValues:
         self._samples: dict[AttemptId, _Seen] = {}
         self._node_samples: dict[str, _Seen] = {}
         self._partitions: Mapping[tuple[str, int], LivePartition] = {}
+        self._warned: dict[Credential, None] = {}
 
     def live(self) -> Live:
         """Return all of it as of now."""
@@ -104,6 +109,7 @@ class LiveValues:
         if report.feeds:
             _keep(self._feeds, attempt, report.feeds)
             self._count_waits(attempt, report.feeds)
+            self._warn_of_credentials(attempt, report.feeds)
         if report.usage is None:
             return
         rates = self._rates(self._samples.get(attempt), report.usage)
@@ -129,6 +135,21 @@ class LiveValues:
             before = self._waits.get(key)
             began = _Waits(now_ms, before=feed)
             _keep(self._waits, key, began if before is None else before.plus(feed, now_ms))
+
+    def _warn_of_credentials(self, attempt: AttemptId, feeds: tuple[FeedReport, ...]) -> None:
+        """Log, once, that what readers show a storage ends soon."""
+        now_ms = self._clock.wall_ms()
+        for credential in (one for feed in feeds for one in feed.credentials):
+            if credential not in self._warned and ends_soon(credential, now_ms):
+                _keep(self._warned, credential, None)
+                log.warning(
+                    "credential.nearly_expired",
+                    job=attempt.job,
+                    replica=attempt.replica,
+                    credential=credential.name,
+                    left_ms=credential.expires_ms - now_ms,
+                    text=credential.remedy,
+                )
 
     def node_reported(self, node: str, report: NodeReport, *, cpu_milli: int) -> None:
         """Take in what a node's report says of its host.

@@ -8,7 +8,7 @@ from primusd.ctl.documents import count, mapping, mappings, text
 from primusd.ctl.output import Printer, local_time, printable, short_duration
 
 _FORMS = ("table", "wide", "json", "yaml")
-TROUBLES = ("DataStarved", "JournalBehind", "Hanging", "ClockSkewed")
+TROUBLES = ("DataStarved", "CredentialExpires", "JournalBehind", "Hanging", "ClockSkewed")
 """Conditions of a job that waits for nothing and may get nowhere all the same."""
 
 

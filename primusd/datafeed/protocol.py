@@ -62,10 +62,23 @@ class BadRange(Struct, frozen=True, array_like=True):
     lo: int
     hi: int
     kind: str
-    """`transient`, `data`, `changed` or `vanished`."""
+    """`transient`, `expired` (a credential is no longer good), `data`, `changed` or `vanished`."""
     text: str
     head: bytes = b""
     """The first 64 bytes."""
+
+
+class Credential(Struct, frozen=True, array_like=True):
+    """What a reader shows a storage, and how long that is good for; never the secret itself."""
+
+    name: str
+    """Of what kind, whose, and where it is from."""
+    issued_ms: int
+    """Milliseconds since the Unix epoch, as the storage's cluster has them; 0 not known."""
+    expires_ms: int
+    """Likewise; 0 not known."""
+    remedy: str
+    """What replaces it."""
 
 
 class UnitMap(Struct, frozen=True, array_like=True):
@@ -141,6 +154,8 @@ class FeedReport(Struct, frozen=True, array_like=True):
     """What all rows that were read took of memory."""
     steps: Steps | None = None
     """Where trainers step together; None before this one opened the stream."""
+    credentials: tuple[Credential, ...] = ()
+    """That it shows its storages, as far as it is known when they end."""
 
 
 class Lease(Struct, frozen=True, array_like=True):

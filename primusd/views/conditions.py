@@ -1,6 +1,7 @@
 """The conditions of a job: statements that hold or do not, each with its reason while it holds."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from msgspec import UNSET, Struct
 
@@ -10,6 +11,7 @@ from primusd.job.ids import replica_name
 from primusd.job.model import Attempt, Job, replicas_of
 from primusd.job.phases import AttemptPhase, JobPhase, StopReason
 from primusd.views.counting import Counts
+from primusd.views.credentials import credential_notes
 from primusd.views.documents import Condition
 from primusd.views.feed_findings import has_caught_up, starved_words
 from primusd.views.live import Live, LiveWait
@@ -27,6 +29,7 @@ TYPES = (
     "Restarting",
     "Degraded",
     "DataStarved",
+    "CredentialExpires",
     "JournalBehind",
     "Hanging",
     "Wedged",
@@ -44,7 +47,7 @@ class Held(Struct, frozen=True):
 
 
 def conditions(
-    job: Job, world: World, counts: Mapping[str, Counts], live: Live
+    job: Job, world: World, counts: Mapping[str, Counts], live: Live, *, at_ms: int
 ) -> tuple[Condition, ...]:
     """Return all conditions of a job.
 
@@ -53,6 +56,7 @@ def conditions(
         world: Its admission and streams are read.
         counts: Of each role.
         live: What the edges know; without it what rests on it does not hold.
+        at_ms: Journal time now.
     """
     found = {
         "Admitted": _admitted(job),
@@ -60,6 +64,7 @@ def conditions(
         "Restarting": _restarting(job, counts),
         "Degraded": _degraded(job, counts),
         "DataStarved": None if job.is_final else _starved(job, world, live),
+        "CredentialExpires": None if job.is_final else _expiring(job, world, live, at_ms),
         "JournalBehind": None if job.is_final else _behind(live),
         "Hanging": _hanging(job),
         "Wedged": _wedged(job, world),
@@ -148,6 +153,22 @@ def _starved(job: Job, world: World, live: Live) -> Held | None:
         elif state.phase == "Serving" and not has_caught_up(state):
             said.append(", ".join(filter(None, (words, starved_words(state, live)))))
     return Held("TrainersWait", "; ".join(said)) if said else None
+
+
+def _expiring(job: Job, world: World, live: Live, at_ms: int) -> Held | None:
+    """Return that what readers show a storage ends soon, or has ended."""
+    notes = [
+        note
+        for name in job.streams
+        if (stream := world.streams.get(f"{job.uid}/{name}")) is not None
+        for note in credential_notes(stream, live, at_ms=at_ms)
+    ]
+    if not notes:
+        return None
+    # Several streams of one storage say the same.
+    said = dict.fromkeys(note.message for note in notes)
+    is_over = any(note.reason == "CredentialExpired" for note in notes)
+    return Held("Expired" if is_over else "ExpiresSoon", "; ".join(islice(said, NAMED_MAX)))
 
 
 def _behind(live: Live) -> Held | None:

@@ -69,10 +69,10 @@ class LeftOut(_Document, frozen=True, kw_only=True):
 
 
 class FeedNote(_Document, frozen=True, kw_only=True):
-    """Something that keeps a stream from being read as fast as it could."""
+    """Something that keeps a stream from being read as fast as it could, or soon will."""
 
     reason: str
-    """`SlowReader` or `Skew`."""
+    """`CredentialExpires`, `CredentialExpired`, `SlowReader` or `Skew`."""
     subject: str
     """A replica, a source, a file or a partition."""
     message: str

@@ -82,7 +82,7 @@ def _status(job: Job, world: World, live: Live, queue: Queue, *, at_ms: int) -> 
         progress=_progress(job, live),
         checkpoint=_checkpoint(job),
         replica_hours=_replica_hours(job, at_ms),
-        conditions=conditions(job, world, counts, live),
+        conditions=conditions(job, world, counts, live, at_ms=at_ms),
         first_cause=_first_cause(job.first_cause) if job.first_cause else UNSET,
         verdict=_verdict(job, job.verdict, world) if job.verdict else UNSET,
     )

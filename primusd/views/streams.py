@@ -16,6 +16,7 @@ from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
 from primusd.job.wording import leaving_out
 from primusd.views import feed_documents as documents
 from primusd.views import feed_findings, feed_sources
+from primusd.views.credentials import credential_notes
 from primusd.views.documents import StreamStatus
 from primusd.views.live import NOTHING_LIVE, Live, LivePartition
 from primusd.views.tasks import dead_document
@@ -52,7 +53,7 @@ def stream_document(
     figures = feed_findings.figures_of(stream, live)
     partitions = tuple(partition_places(stream)) if follows_topics(stream.spec) else ()
     sources = UNSET if is_watched else feed_sources.source_statuses(stream, partitions)
-    notes = feed_findings.slow_readers(stream, live)
+    notes = _reader_notes(stream, live, at_ms)
     notes += () if is_watched else feed_findings.skew(stream, partitions, sources or ())
     return documents.Stream(
         job=job.spec.name,
@@ -87,6 +88,11 @@ def stream_document(
         sources=sources,
         left_out=feed_sources.left_out(stream),
     )
+
+
+def _reader_notes(stream: Stream, live: Live, at_ms: int) -> tuple[documents.FeedNote, ...]:
+    of_credentials = credential_notes(stream, live, at_ms=at_ms)
+    return of_credentials + feed_findings.slow_readers(stream, live)
 
 
 def stream_status(stream: Stream) -> StreamStatus:

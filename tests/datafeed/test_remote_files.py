@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import Credential, Unit
 from primusd.datafeed.storage.base import Entry, Handle, ReadError, StorageError
 from primusd.datafeed.storage.pool import Pool
 from primusd.datafeed.storage.remote import GAP_BYTES, PIECE_BYTES, TRIES, RemoteFile, merged
@@ -42,6 +42,9 @@ class Far:
 
     def write(self, location: str, data: bytes) -> None:
         raise AssertionError(location)
+
+    def credential(self) -> Credential | None:
+        return None
 
     def open(self, location: str) -> Handle:
         return self

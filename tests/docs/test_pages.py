@@ -28,7 +28,7 @@ RANGE = re.compile(r"\b([ACM])([0-9]{1,3}) to \1([0-9]{1,3})\b")
 DIGITS = {"A": 1, "C": 2, "M": 3}
 # What the feed of data promised to hold. M087 is not: the streams of a job are set at submit.
 OF_THE_FEED = (
-    "A5 to A11, A20 to A28, A37, C48 to C54, C56, C75 to C77, M070 to M086, M088 to M104, "
+    "A5 to A11, A20 to A28, A37, C48 to C54, C56, C75 to C77, C81, M070 to M086, M088 to M104, "
     "M110 to M125"
 )
 UNSTYLED = re.compile(r"[^\w\- ]")

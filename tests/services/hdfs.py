@@ -35,8 +35,14 @@ class Hdfs:
         data_node: The process that has their bytes.
     """
 
-    def __init__(self, folder: Path, jars: Path) -> None:
-        """Write the configuration and make an empty file system; nothing runs yet."""
+    def __init__(self, folder: Path, jars: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Write the configuration and make an empty file system; nothing runs yet.
+
+        Args:
+            folder: Of its own.
+            jars: From `need_jars`.
+            settings: More of its `hdfs-site.xml`.
+        """
         name, web, data, data_web, data_ipc = free_ports(5)
         self.url = f"hdfs://127.0.0.1:{name}"
         self.web = f"127.0.0.1:{web}"
@@ -71,6 +77,7 @@ class Hdfs:
                 # A DataNode that is gone shall be missed within seconds.
                 "dfs.heartbeat.interval": "1",
                 "dfs.namenode.heartbeat.recheck-interval": "1000",
+                **(settings or {}),
             },
         )
         (self.conf / "log4j.properties").write_text(LOG_PROPERTIES)
@@ -127,9 +134,9 @@ class Hdfs:
 
 
 @contextmanager
-def running_hdfs(folder: Path) -> Iterator[Hdfs]:
+def running_hdfs(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Hdfs]:
     """Start an HDFS, and end it; skips the test, or fails it in CI, where its jars are missing."""
-    hdfs = Hdfs(folder, need_jars("hdfs"))
+    hdfs = Hdfs(folder, need_jars("hdfs"), settings)
     try:
         hdfs.start()
         yield hdfs

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from primusd.admission.events import MachineWedged
 from primusd.clock import ManualClock
 from primusd.datafeed.ledger.events import ListingFailed, TopicsFollowed, UnitsListed
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import Credential, FeedReport, Unit
 from primusd.job import events as ev
 from primusd.job.spec import KafkaSource, Reading, Source, StreamSpec
 from primusd.journal_lag import JournalLag
@@ -61,11 +61,30 @@ def wedged() -> tuple[Cluster, Live]:
     return cluster, NOTHING_LIVE
 
 
+def expiring() -> tuple[Cluster, Live]:
+    """C81: a token of a minute, seven seconds before its end; the wall clock is what counts."""
+    cluster = Cluster()
+    clicks = StreamSpec("clicks", (Source("/data/*.txt"),))
+    cluster.run(spec(role("worker", 2, data=(Reading("clicks"),)), streams=(clicks,)))
+    token = Credential("the token in /t", 7_000, 67_000, "replace it")
+    lasting = Credential("the token in /u", 7_000, 8_000_000, "replace it")
+    report = FeedReport("clicks", (), 0, credentials=(token, lasting))
+    feeds = {cluster.id(f"worker-{index}"): (report,) for index in (0, 1)}
+    skew_ms = 60_000 - cluster.now_ms
+    return cluster, replace(NOTHING_LIVE, feeds=feeds, clock_skew_ms=skew_ms)
+
+
 HOLDS: dict[str, tuple[Callable[[], tuple[Cluster, Live]], str, str]] = {
     "Admitted": (lambda: (running(), NOTHING_LIVE), "SlotsReserved", ""),
     "GateOpen": (lambda: (running(), NOTHING_LIVE), "GangComplete", ""),
     "Restarting": (crashed, "RetryDelayed", ""),
     "Degraded": (short, "FewerThanAsked", "worker: 1 fewer than asked"),
+    "CredentialExpires": (
+        expiring,
+        "ExpiresSoon",
+        "worker-0 and 1 more: the token in /t expires in 7 s, at 1970-01-01T00:01:07.000Z; "
+        "replace it",
+    ),
     "JournalBehind": (
         lambda: (running(), replace(NOTHING_LIVE, journal_lag_ms=2_500)),
         "SlowStore",

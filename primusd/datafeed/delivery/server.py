@@ -349,7 +349,11 @@ class FeedServer:
             for reader in self._desk.readers.values():
                 reader.state.note_idle(now)
             return tuple(
-                reader.state.report(buffered_bytes=reader.buffered_bytes, now=now)
+                reader.state.report(
+                    buffered_bytes=reader.buffered_bytes,
+                    now=now,
+                    credentials=reader.shown.told(now),
+                )
                 for reader in self._desk.readers.values()
             )
 

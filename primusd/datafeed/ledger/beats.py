@@ -8,7 +8,7 @@ from primusd.datafeed.ledger import asking, marking, savepoints, splitting, tail
 from primusd.datafeed.ledger.draft import StreamDraft
 from primusd.datafeed.ledger.events import BeatReceived, LeaseExpired, ReaderEnded, ReaderOpened
 from primusd.datafeed.ledger.lanes import end_lanes, inherit_lanes
-from primusd.datafeed.ledger.losses import count_bad, forget, give_up, strike
+from primusd.datafeed.ledger.losses import UNREACHED_KINDS, count_bad, forget, give_up, strike
 from primusd.datafeed.ledger.model import (
     OPEN_END,
     LeaseState,
@@ -198,14 +198,14 @@ def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
         for found in report.mapped:
             _learn(draft, event.attempt, found)
     for bad in report.bad:
-        if bad.kind != "transient":
+        if bad.kind not in UNREACHED_KINDS:
             _note_bad(draft, event, bad)
     if report.marks:
         _hear_marks(draft, event)
     for held in report.held if report.bad else _moved(draft, event):
         _hear(draft, event, held, is_returned=False)
     for bad in report.bad:
-        if bad.kind == "transient":
+        if bad.kind in UNREACHED_KINDS:
             _note_bad(draft, event, bad)
     for held in report.returned:
         _hear(draft, event, held, is_returned=True)
@@ -443,7 +443,7 @@ def _note_bad(draft: StreamDraft, event: BeatReceived, bad: BadRange) -> None:
     lease = find_lease(reader, bad.held)
     if lease is None:
         return
-    if bad.kind == "transient":
+    if bad.kind in UNREACHED_KINDS:
         give_up(draft, reader, lease, bad, event.attempt.label)
     else:
         count_bad(draft, lease, bad, event.attempt.label)

@@ -31,6 +31,8 @@ SCHEMA = "schema"
 TAIL = "tail"
 """Kind of what lies behind the last batch that all trainers of a group have (`tail: drop`)."""
 DATA_KINDS = ("data", "changed", "vanished", LOST, SCHEMA, TAIL)
+UNREACHED_KINDS = ("transient", "expired")
+"""A storage did not answer, or refused a credential: of the rows nothing is known."""
 WITHOUT_BOUND = -1
 UNCHARGED_KINDS = ("skipped", "forgotten", LOST, SCHEMA, TAIL)
 """Left out, and no fault of the data."""
@@ -73,7 +75,10 @@ def strike_out(draft: StreamDraft, event: StruckOut) -> None:
 def give_up(
     draft: StreamDraft, reader: ReaderState, lease: LeaseState, bad: BadRange, by: str
 ) -> None:
-    """End a lease where its storage did not answer: somebody else tries once, then it is dead."""
+    """End a lease where its storage did not answer: somebody else tries once, then it is dead.
+
+    Where a credential was refused others try for ever: another host may have a better one.
+    """
     state = draft.unit(lease.epoch, lease.unit)
     assert state is not None
     at = min(max(bad.lo, lease.position), lease.hi)
@@ -82,6 +87,8 @@ def give_up(
         draft.change(reader, replace(lease, hi=at, trim=-1))
     else:
         draft.let_go(reader, lease)
+    if bad.kind == "expired":
+        return
     if was_tried:
         text = bad.text[:TEXT_CHARS_MAX]
         bury(draft, lease.epoch, lease.unit, DeadRange(at, lease.hi, "data", text, by))

@@ -17,9 +17,11 @@ from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.protocol import BadRange, Unit
 from primusd.datafeed.reader.holding import Holding
 from primusd.datafeed.reader.offers import Offers
+from primusd.datafeed.reader.shown import ShownCredentials
 from primusd.datafeed.reader.state import LEASES_MIN, ReaderState
 from primusd.datafeed.reader.steps import StepCount
 from primusd.datafeed.reader.turns import Turns, Waiting
+from primusd.datafeed.storage.credentials import WAITED_FOR
 from primusd.executor.protocol import FeedPlan
 from primusd.job.formats import transform_of
 
@@ -33,6 +35,8 @@ MEMORY_BYTES = 256 << 20
 """Where the plan names none."""
 PIECES_AHEAD_MAX = 4
 TRANSIENT_FOR_S = 600.0
+UNREACHED_KINDS = frozenset({"transient", *WAITED_FOR})
+"""Nothing is known to be wrong with the rows."""
 RETRY_MIN_S = 0.1
 RETRY_MAX_S = 5.0
 ANOTHER = -1
@@ -63,6 +67,7 @@ class StreamReader:
         plan: What was ordered.
         is_piped: It goes to a pipe: pieces of bytes, handed over whole.
         state: Positions and leases; touch it with the lock held only.
+        shown: The credentials of its storages.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class StreamReader:
         self._changed = changed
         self._clock = clock
         self._place = place
+        self.shown = ShownCredentials()
         self._columns: tuple[str, ...] = ()
         self._files: OrderedDict[tuple[int, int], UnitFile] = OrderedDict()
         self._opener: Opener | None = None
@@ -287,7 +293,7 @@ class StreamReader:
                 now = self._clock()
                 if holding.read > before or failing_since is None:
                     failing_since, delay_s = now, RETRY_MIN_S
-                if error.kind == "transient" and now - failing_since < TRANSIENT_FOR_S:
+                if error.kind in UNREACHED_KINDS and now - failing_since < TRANSIENT_FOR_S:
                     with self._changed:
                         self.state.note_trouble(error.message)
                     self._wait(delay_s)
@@ -370,6 +376,7 @@ class StreamReader:
         return self._files[key]
 
     def _opened(self, unit: Unit) -> UnitFile:
+        self.shown.used(unit)
         if self._opener is None:
             settings = settings_of(
                 self.plan.format, memory_bytes=self._memory_bytes, place=self._place
@@ -431,11 +438,12 @@ class StreamReader:
                 return
             lo = max(holding.read, error.lo)
             hi = max(min(error.hi, holding.hi) if error.hi >= 0 else holding.hi, lo)
-            if error.kind == "transient":
+            if error.kind in UNREACHED_KINDS:
                 lo, hi = holding.read, holding.hi
+            kind = "expired" if error.kind in WAITED_FOR else error.kind
             held = holding.held(self.plan.stream)
-            self.state.was_bad(BadRange(held, lo, hi, error.kind, error.message, error.head))
-        if error.kind != "transient":
+            self.state.was_bad(BadRange(held, lo, hi, kind, error.message, error.head))
+        if error.kind not in UNREACHED_KINDS:
             self._push(holding, Gap(holding.read, hi))
 
     def _is_wanted(self, holding: Holding) -> bool:

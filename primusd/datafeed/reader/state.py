@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from primusd.datafeed.protocol import (
     BadRange,
+    Credential,
     FeedAsk,
     FeedOrders,
     FeedReport,
@@ -237,7 +238,7 @@ class ReaderState:
         """Note a range that cannot be read; after a transient fault its lease rests there."""
         holding = self._holdings.get(bad.held.token)
         if holding is not None:
-            holding.is_stuck = bad.kind == "transient"
+            holding.is_stuck = bad.kind in ("transient", "expired")
             self._said.append(_Said(bad))
             self.is_urgent = True
 
@@ -436,7 +437,9 @@ class ReaderState:
         if self.want(buffered_bytes) > self._wanted:
             self.is_urgent = True
 
-    def report(self, *, buffered_bytes: int, now: float) -> FeedReport:
+    def report(
+        self, *, buffered_bytes: int, now: float, credentials: tuple[Credential, ...] = ()
+    ) -> FeedReport:
         """Return all that is so now; what was said is remembered, and deltas begin anew."""
         self.note_waiting(is_waiting=self._waiting_since is not None, now=now)
         self._rate.advance(now, waited_s=self._waited_s)
@@ -464,6 +467,7 @@ class ReaderState:
             rows=self.rows_taken,
             bytes_read=self.bytes_read,
             steps=self.tell_steps(),
+            credentials=credentials,
         )
         self._waited_s = self._blocked_s = 0.0
         return found

@@ -214,7 +214,8 @@ class Files:
         text = f"data source {self.path} cannot be listed: {error.message}"
         if error.kind == "vanished":
             return NotThereError(text)
-        return ListingError(text, permanent=error.kind != "transient", hint=error.hint)
+        is_brief = error.kind in ("transient", "expired")
+        return ListingError(text, permanent=not is_brief, hint=error.hint)
 
 
 def _nothing(path: str, kind: str, empty: int) -> str:

@@ -204,7 +204,7 @@ class PartitionClient:
             cause = _call(self._way.why(error))
         except FAILURES as found:
             cause = found
-        kind = "data" if isinstance(cause, REFUSALS) else "transient"
+        kind = "denied" if isinstance(cause, REFUSALS) else "transient"
         return ReadError(self._way.text(cause), kind=kind)
 
     async def _opened(self) -> Consumer:

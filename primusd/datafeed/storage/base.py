@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from primusd.datafeed.protocol import Credential
 from primusd.errors import PrimusdError
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
@@ -18,12 +19,16 @@ TRANSIENT_ERRNOS = frozenset(
     | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ENFILE, errno.EMFILE, errno.ENOMEM}
 )
 
+EXPIRED_ERRNOS = frozenset({errno.EKEYEXPIRED, errno.EKEYREVOKED, errno.ENOKEY})
+"""Of a file system that a ticket is shown to, as NFS with Kerberos."""
+
 
 class ReadError(PrimusdError):
     """A range that cannot be read.
 
     Attributes:
-        kind: `transient`, `data`, `changed` or `vanished`, as in `BadRange`.
+        kind: `transient`, `expired`, `denied`, `data`, `changed` or `vanished`; as in `BadRange`,
+            where both of who asks are `expired`.
         lo: Where the bad positions begin; -1 the whole range that was asked for.
         hi: Where they end; -1 as above.
         head: The first bytes of the unit.
@@ -87,7 +92,8 @@ class StorageError(PrimusdError):
     """A storage did not do what was asked.
 
     Attributes:
-        kind: `transient`, `vanished`, or `data` when trying again does not help.
+        kind: `transient`; `expired`, a credential is no longer good; `denied`, who asks is not
+            known to it; `vanished`; or `data` when trying again does not help.
     """
 
     code = "StorageFailed"
@@ -167,11 +173,36 @@ class Storage(Protocol):
         """
         ...
 
+    def credential(self) -> Credential | None:
+        """Return what is shown to it now; None where it is not known when that ends."""
+        ...
 
-def kind_of(error: Exception, text: str, *, gone: Sequence[str], denied: Sequence[str]) -> str:
-    """Return which kind of `StorageError` a client's error is, by its type and its words."""
+
+def kind_of(
+    error: Exception,
+    text: str,
+    *,
+    gone: Sequence[str],
+    denied: Sequence[str],
+    expired: Sequence[str] = (),
+    unknown: Sequence[str] = (),
+) -> str:
+    """Return which kind of `StorageError` a client's error is, by its type and its words.
+
+    Args:
+        error: As the client raised it.
+        text: What it says.
+        gone: Words that tell of something that is not there.
+        denied: Of something that this user may not have.
+        expired: Of a credential that was good.
+        unknown: Of one that never was.
+    """
     if any(word in text for word in gone):
         return "vanished"
+    if any(word in text for word in expired):
+        return "expired"
+    if any(word in text for word in unknown):
+        return "denied"
     if isinstance(error, (PermissionError, ValueError)) or any(word in text for word in denied):
         return "data"
     return "transient"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import Credential, Unit
 from primusd.datafeed.storage.base import (
+    EXPIRED_ERRNOS,
     HEAD_BYTES,
     TRANSIENT_ERRNOS,
     Entry,
@@ -161,6 +162,10 @@ class LocalStorage:
                 part.unlink()
             raise _failed(location, error) from error
 
+    def credential(self) -> Credential | None:
+        """Return None: the kernel knows what it shows a server of files."""
+        return None
+
 
 class _Reader:
     """For those who look into a file that is no unit yet."""
@@ -213,13 +218,18 @@ def _failed(location: str, error: OSError) -> StorageError:
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         kind = "vanished"
     else:
-        kind = "transient" if error.errno in TRANSIENT_ERRNOS else "data"
+        kind = _kind(error)
     return StorageError(f"{where}: {error.strerror or error}", kind=kind)
 
 
 def read_error(unit: Unit, error: OSError, *, head: bytes = b"") -> ReadError:
     """Return what an OSError of a read means for the range."""
-    kind = "transient" if error.errno in TRANSIENT_ERRNOS else "data"
     return ReadError(
-        f"{unit.location} cannot be read: {error.strerror or error}", kind=kind, head=head
+        f"{unit.location} cannot be read: {error.strerror or error}", kind=_kind(error), head=head
     )
+
+
+def _kind(error: OSError) -> str:
+    if error.errno in EXPIRED_ERRNOS:
+        return "expired"
+    return "transient" if error.errno in TRANSIENT_ERRNOS else "data"

@@ -6,9 +6,13 @@ Credentials come from where their own tools have them: environment, files, the i
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from primusd.datafeed.protocol import Credential
+from primusd.datafeed.storage.aws_session import aws_session
 from primusd.datafeed.storage.base import Entry, Handle, StorageError, kind_of
+from primusd.datafeed.storage.credentials import WAITED_FOR, expired_words
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from pyarrow import NativeFile, fs
@@ -28,8 +32,16 @@ _GONE = (
     "HTTP status 404",
 )
 _DENIED = (
-    *("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "HTTP status 403", "INVALID_CLIENT"),
-    *("AuthenticationFailed", "AuthorizationFailure", "PERMISSION_DENIED", "UNAUTHENTICATED"),
+    *("ACCESS_DENIED", "HTTP status 403", "PERMISSION_DENIED"),
+    *("AuthorizationFailure", "AuthorizationPermissionMismatch"),
+)
+_UNKNOWN = (
+    *("INVALID_ACCESS_KEY", "SIGNATURE", "INVALID_CLIENT", "UNRECOGNIZED_CLIENT"),
+    *("AuthenticationFailed", "InvalidAuthenticationInfo", "UNAUTHENTICATED", "401 Unauthorized"),
+)
+_EXPIRED = (
+    *("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "REQUEST_EXPIRED"),
+    *("oken has expired", "oken is expired", "oken expired", "invalid_grant"),
 )
 
 P = ParamSpec("P")
@@ -55,7 +67,12 @@ class Objects:
         self._prefix = f"{scheme}://{authority}"
         # A bucket's name is the first part of a path, for pyarrow.
         self._bucket = authority.partition("@")[0]
-        self._fs = _told(self._prefix, _client, scheme, authority, options)
+        self._make: Callable[[], fs.FileSystem] = lambda: _told(
+            self._prefix, _client, scheme, authority, options
+        )
+        self._is_s3 = scheme in S3_SCHEMES
+        self._fs = self._make()
+        self._is_refused = False
         # Of Google's the client tells folders only where an object stands for each.
         self._lacks_folders = scheme in GCS_SCHEMES
 
@@ -65,7 +82,7 @@ class Objects:
 
         base = self._path(folder).rstrip("/")
         selector = FileSelector(base, recursive=self._lacks_folders)
-        found = _told(folder, lambda: list(self._fs.get_file_info(selector)))
+        found = self._told(folder, lambda: list(self._fs.get_file_info(selector)))
         entries: dict[str, Entry] = {}
         for one in found:
             name, _, below = one.path.removeprefix(f"{base}/").partition("/")
@@ -82,13 +99,14 @@ class Objects:
         from pyarrow.fs import FileType  # noqa: PLC0415 starts threads
 
         path = self._path(location).rstrip("/")
-        found = _told(location, lambda: self._fs.get_file_info([path])[0])
+        found = self._told(location, lambda: self._fs.get_file_info([path])[0])
         return None if found.type == FileType.NotFound else self._entry(found)
 
     def open(self, location: str) -> Handle:
         """Return an object, opened, as `Storage.open`."""
         path = self._path(location)
-        return _Reader(location, _told(location, lambda: self._fs.open_input_file(path)))
+        file = self._told(location, lambda: self._fs.open_input_file(path))
+        return _Reader(file, partial(self._told, location))
 
     def write(self, location: str, data: bytes) -> None:
         """Write a small object, as `Storage.write`: it is there once all of it is."""
@@ -97,7 +115,33 @@ class Objects:
             with self._fs.open_output_stream(self._path(location)) as stream:
                 stream.write(data)
 
-        _told(location, write)
+        self._told(location, write)
+
+    def credential(self) -> Credential | None:
+        """Return the session, as `Storage.credential`; of S3 only does anybody write it down."""
+        session = aws_session() if self._is_s3 else None
+        return session if session is not None and session.expires_ms else None
+
+    def _told(self, location: str, call: Callable[[], R]) -> R:
+        """Return what pyarrow returns; after a credential is refused the next client is a new one.
+
+        Clients read files with credentials when they are made.
+        """
+        try:
+            if self._is_refused:
+                self._fs, self._is_refused = self._make(), False
+            return _told(location, call)
+        except StorageError as error:
+            session = aws_session() if self._is_s3 else None
+            # An answer without a body, as of HEAD, does not say that the session is over.
+            is_mute = session is not None and "HTTP status 400" in error.message
+            if error.kind not in WAITED_FOR and not is_mute:
+                raise
+            self._is_refused = True
+            if error.kind == "denied" and session is None:
+                raise
+            words = expired_words(session, error.message)
+            raise StorageError(words, kind="expired") from error
 
     def _path(self, location: str) -> str:
         return self._bucket + location.removeprefix(self._prefix)
@@ -111,13 +155,13 @@ class Objects:
 
 
 class _Reader:
-    def __init__(self, location: str, file: "NativeFile") -> None:
-        self._location = location
+    def __init__(self, file: "NativeFile", told: Callable[[Callable[[], bytes]], bytes]) -> None:
         self._file = file
+        self._told = told
 
     def read(self, offset: int, count: int) -> bytes:
         # The stubs lack the second argument.
-        return _told(self._location, lambda: self._file.read_at(count, offset))  # type: ignore[call-arg]
+        return self._told(lambda: self._file.read_at(count, offset))  # type: ignore[call-arg]
 
 
 def _client(scheme: str, authority: str, options: Mapping[str, str]) -> "fs.FileSystem":
@@ -165,4 +209,5 @@ def _told(location: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
         raise StorageError(f"{location} does not exist", kind="vanished") from None
     except (OSError, ValueError, ArrowException) as error:
         text = " ".join(str(error).split())[:400]
-        raise StorageError(text, kind=kind_of(error, text, gone=_GONE, denied=_DENIED)) from error
+        kind = kind_of(error, text, gone=_GONE, denied=_DENIED, expired=_EXPIRED, unknown=_UNKNOWN)
+        raise StorageError(text, kind=kind) from error

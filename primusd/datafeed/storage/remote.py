@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.storage.base import HEAD_BYTES, Handle, ReadError, Storage, StorageError
+from primusd.datafeed.storage.credentials import WAITED_FOR
 from primusd.datafeed.storage.pool import POOL, Pool, answer
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
@@ -268,10 +269,11 @@ class RemoteFile:
             try:
                 self._pool.call(self._check_now)
             except StorageError as why:
-                if why.kind in ("changed", "vanished"):
+                # Clients say little of a read that is refused.
+                if why.kind in ("changed", "vanished") or why.kind in WAITED_FOR:
                     kind, text = why.kind, why.message
         says = f"{self._unit.location} {text}"
-        if kind in ("transient", "data"):
+        if kind not in ("changed", "vanished"):
             says = f"{self._unit.location} cannot be read: {text}"
         return ReadError(says, kind=kind, head=self._head() if kind == "changed" else b"")
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from primusd.datafeed.protocol import Unit
+from primusd.datafeed.protocol import Credential, Unit
 from primusd.datafeed.storage.base import OpenFile, ReadError, Storage, StorageError
 from primusd.datafeed.storage.local import LocalFile, LocalStorage
 from primusd.datafeed.storage.pool import POOL
@@ -63,17 +63,26 @@ def open_file(unit: Unit, *, ahead_bytes: int = 0) -> OpenFile:
     """
     if not scheme_of(unit.location):
         return LocalFile(unit)
-    options = {
-        name.removeprefix(OPTION_PREFIX): value
-        for name, value in unit.options.items()
-        if name.startswith(OPTION_PREFIX)
-    }
     try:
-        storage = storage_of(unit.location, options)
+        storage = storage_of(unit.location, storage_options(unit))
     except StorageError as error:
         text = f"{unit.location} cannot be read: {error.message}"
         raise ReadError(f"{text}; {error.hint}" if error.hint else text, kind=error.kind) from error
     return RemoteFile(unit, storage, ahead_bytes=ahead_bytes or AHEAD_BYTES)
+
+
+def credential_of(location: str, options: Mapping[str, str]) -> Credential | None:
+    """Return what is shown for a URL; None: nothing that is known to end."""
+    return storage_of(location, options).credential()
+
+
+def storage_options(unit: Unit) -> dict[str, str]:
+    """Return the options of a unit that are its storage's."""
+    return {
+        name.removeprefix(OPTION_PREFIX): value
+        for name, value in unit.options.items()
+        if name.startswith(OPTION_PREFIX)
+    }
 
 
 def what_is_lacking(location: str) -> str:

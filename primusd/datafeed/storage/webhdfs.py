@@ -1,7 +1,7 @@
 """HDFS by its web service: needs no package, and goes through gateways.
 
-`webhdfs://host:9870/path` and `swebhdfs://` (TLS). The user is `$HADOOP_USER_NAME`, a delegation
-token that of `$HADOOP_TOKEN`; Kerberos needs the native client.
+`webhdfs://host:9870/path` and `swebhdfs://` (TLS). The user is `$HADOOP_USER_NAME`, unless there is
+a delegation token for the host (`token_store`); Kerberos needs the native client.
 """
 
 import contextlib
@@ -14,9 +14,13 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 
+from primusd.datafeed.protocol import Credential
 from primusd.datafeed.storage.base import Entry, Handle, StorageError, part_of
+from primusd.datafeed.storage.credentials import WAITED_FOR, expired_words
+from primusd.datafeed.storage.token_store import IN_ENVIRONMENT, IN_FILE, Shown, TokenStore
 
 ANSWER_S = 30.0
+NEEDS = f"it needs a delegation token, in ${IN_ENVIRONMENT} or in a file named by ${IN_FILE}"
 _TRANSIENT = ("SafeMode", "Retriable", "Standby", "RemoteException")
 
 
@@ -30,11 +34,8 @@ class WebHdfs:
         self._prefix = f"{scheme}://{authority}"
         kind = "https" if scheme == "swebhdfs" else "http"
         self._base = f"{kind}://{authority}/webhdfs/v1"
-        self._who = {}
-        if user := options.get("user") or os.environ.get("HADOOP_USER_NAME", ""):
-            self._who["user.name"] = user
-        if token := os.environ.get("HADOOP_TOKEN", ""):
-            self._who = {"delegation": token}
+        self._user = options.get("user") or os.environ.get("HADOOP_USER_NAME", "")
+        self._tokens = TokenStore(authority)
         # Our own opener: HTTP proxies of the environment are for other hosts.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -80,9 +81,34 @@ class WebHdfs:
                 self._ask(part, "DELETE", op="DELETE")
             raise
 
+    def credential(self) -> Credential | None:
+        """Return the token, as `Storage.credential`."""
+        return self._tokens.credential()
+
     def _ask(self, location: str, method: str = "GET", **parameters: str) -> bytes:
+        shown = self._tokens.shown()
+        try:
+            return self._ask_as(shown, location, method, parameters)
+        except StorageError as error:
+            if error.kind == "denied" and shown is None:
+                raise StorageError(error.message, kind="denied", hint=NEEDS) from error
+            if error.kind not in WAITED_FOR or shown is None:
+                raise
+            newer = self._tokens.shown()
+            if newer is None or newer.text == shown.text:
+                words = expired_words(shown.credential, error.message)
+                raise StorageError(words, kind="expired") from error
+            # It was replaced in the moment in which the old one was refused.
+            return self._ask_as(newer, location, method, parameters)
+
+    def _ask_as(
+        self, shown: Shown | None, location: str, method: str, parameters: Mapping[str, str]
+    ) -> bytes:
+        who = {"user.name": self._user} if self._user else {}
+        if shown is not None:
+            who = {"delegation": shown.text}
         path = location.removeprefix(self._prefix)
-        words = urllib.parse.urlencode({**parameters, **self._who})
+        words = urllib.parse.urlencode({**parameters, **who})
         url = f"{self._base}{urllib.parse.quote(path)}?{words}"
         asked = urllib.request.Request(url, method=method)  # noqa: S310 `_base` is http or https
         return self._send(location, asked)
@@ -125,6 +151,10 @@ def _refused(location: str, error: urllib.error.HTTPError) -> StorageError:
         name, text = "", f"HTTP {error.code} {error.reason}"
     if error.code == 404 or name == "FileNotFoundException":
         return StorageError(f"{location} does not exist", kind="vanished")
+    if "InvalidToken" in name or "InvalidToken" in text:
+        return StorageError(f"{name}: {text}", kind="expired")
+    if error.code == 401:
+        return StorageError(f"{name}: {text}" if name else text, kind="denied")
     is_brief = error.code >= 500 or any(word in name or word in text for word in _TRANSIENT)
     is_brief |= "safe mode" in text
     return StorageError(f"{name}: {text}", kind="transient" if is_brief else "data")
