@@ -9,7 +9,7 @@ from primusd.datafeed.delivery.dense import Stacker, Stacks
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.reader.holding import Holding
 
-FRAME_BYTES = 1 << 20
+FRAME_BYTES = 2 << 20
 FRAME_BYTES_MAX = 4 << 20
 
 
