@@ -5,6 +5,7 @@ folder that the job before left. Nothing is listed before it is there.
 """
 
 from collections.abc import Iterator
+from itertools import repeat
 
 import anyio.to_thread
 import structlog
@@ -31,6 +32,8 @@ UNITS_PER_EVENT = 500
 """A unit takes about 150 bytes and its ranges, so an entry stays small."""
 DELAYS_MS = (200, 1_000, 2_000, 5_000, 10_000)
 WAIT_MS = 200
+EXPIRED_TRIES = 8_640
+"""A day: somebody has to see that a credential expired, and the next job waits meanwhile."""
 
 
 class _WaitingError(Exception):
@@ -202,25 +205,30 @@ def _carried(found: Found, known: int) -> Iterator[PositionsCarried]:
 async def keep_positions(engine: Engine, command: KeepPositions, sleep: Sleep) -> None:
     """Leave the last positions of a closed stream in its staging folder."""
     machine = f"{command.job}/{command.stream}"
-    text = ""
-    for delay_ms in DELAYS_MS:
-        stream = engine.world.streams.get(machine)
-        if stream is None:
-            return
-        try:
-            await anyio.to_thread.run_sync(
-                write_positions, stream.spec.staging, exported(stream, engine.world)
-            )
-        except StorageError as error:
-            text = f"positions are not kept in {stream.spec.staging}: {error.message}"
+    delays, told = iter(DELAYS_MS), ""
+    for_credentials = repeat(DELAYS_MS[-1], EXPIRED_TRIES)
+    while (stream := engine.world.streams.get(machine)) is not None:
+        error = await _kept(stream, engine.world)
+        text = f"positions are not kept in {stream.spec.staging}: {error.message}" if error else ""
+        if text not in ("", told):
             log.warning("positions.not_kept", stream=machine, text=text)
-        else:
-            text = ""
-            break
-        await sleep(delay_ms)
-    while True:
-        await engine.propose(machine, PositionsKept(text), by="source")
-        await sleep(DELAYS_MS[-1])
+        told = text
+        waits = for_credentials if error is not None and error.kind == "expired" else delays
+        delay_ms = next(waits, None) if error is not None else None
+        if delay_ms is None:
+            await engine.propose(machine, PositionsKept(text), by="source")
+        await sleep(delay_ms or DELAYS_MS[-1])
+
+
+async def _kept(stream: Stream, world: World) -> StorageError | None:
+    """Write positions; return why that did not come about."""
+    try:
+        await anyio.to_thread.run_sync(
+            write_positions, stream.spec.staging, exported(stream, world)
+        )
+    except StorageError as error:
+        return error
+    return None
 
 
 def exported(stream: Stream, world: World, savepoint: Savepoint | None = None) -> Portable:

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -255,6 +256,47 @@ def test_tokens_that_expire_under_a_job_cost_it_time_and_no_row(
     proof = head.document("data", "tired", "verify")
     assert (proof["ok"], proof["dead"], proof["skipped"]) == (True, 0, 0)
     assert "credential.nearly_expired" in head.log.read_text()
+
+
+STAGED = """
+name: staged
+roles:
+  worker:
+    command: [sh, -c, "cat; until [ -e {folder}/go ]; do sleep 0.05; done"]
+    data: rows
+    feed: stdin
+data:
+  rows: {{sources: [{{files: "{folder}/rows.txt"}}], staging: "webhdfs://{address}/staged"}}
+"""
+
+
+def test_positions_are_kept_once_there_is_a_token_again(
+    head: Any, hdfs: Hdfs, tokens: Tokens
+) -> None:
+    """Given up, the next job would have read all of it again."""
+    (head.folder / "rows.txt").write_text("row\n" * 10)
+    head.environment["HADOOP_TOKEN_FILE_LOCATION"] = str(tokens.path)
+    tokens.put(good_token())
+    with secure_web(hdfs) as gate:
+        head.start()
+        head.submit(STAGED.format(folder=head.folder, address=gate.address))
+        head.until("it reads", lambda: "row" in head.ctl("logs", "staged").stdout)
+        tokens.put(made_token(now_ms() - 1, issued_ms=1))
+        (head.folder / "go").touch()
+        status = head.ended("staged")
+        head.until("it is said", lambda: "positions.not_kept" in head.log.read_text())
+        tokens.put(good_token())
+        head.until("positions are kept", lambda: is_kept(hdfs))
+
+    assert status["phase"] == "Succeeded"
+    assert "expired at" in head.log.read_text()
+
+
+def is_kept(hdfs: Hdfs) -> bool:
+    try:
+        return b"positions.json" in hdfs.ask("GET", "/staged/rows", "LISTSTATUS")
+    except urllib.error.HTTPError:
+        return False
 
 
 def explained(head: Any) -> str:
