@@ -3,16 +3,16 @@
 import posixpath
 import re
 from collections.abc import Mapping
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from primusd.job.partitions import STEPS, step_of, step_of_label, unknown_words, words_of
 from primusd.job.spec import Source, TimeRange
+from primusd.jobfile.rescans import read_rescan, render_rescan
 from primusd.jobfile.section import Section, is_mapping
 from primusd.units import format_duration, parse_duration_ms
 
 FILE_FIELDS = (
     *("files", "from", "to", "zone", "delay"),
-    *("marker", "missing", "recursive", "storage"),
+    *("marker", "missing", "recursive", "storage", "rescan"),
 )
 TIME_FIELDS = ("from", "to", "zone", "delay")
 DELAY_MS_MAX = 3_660 * 86_400_000
@@ -49,6 +49,7 @@ def read_files(section: Section, *, base_dir: str, weight: int) -> Source:
     markers = _markers(section, files)
     waits = span is not None or bool(markers)
     missing, skip_after_ms = _missing(section, is_timed=span is not None, waits=waits)
+    rescan_ms, rescan_for_ms = read_rescan(section, is_timed=span is not None)
     return Source(
         files,
         weight=weight,
@@ -59,6 +60,8 @@ def read_files(section: Section, *, base_dir: str, weight: int) -> Source:
         is_recursive=section.flag("recursive", default=False),
         storage=_storage(section, files),
         delay_ms=_delay_ms(section) if span is not None else 0,
+        rescan_ms=rescan_ms,
+        rescan_for_ms=rescan_for_ms,
     )
 
 
@@ -76,6 +79,8 @@ def render_files(source: Source) -> dict[str, object]:
         found["missing"] = source.missing + after
     if source.is_recursive:
         found["recursive"] = True
+    if source.rescan_ms:
+        found["rescan"] = render_rescan(source)
     if source.storage:
         found["storage"] = dict(source.storage)
     return found
@@ -177,6 +182,8 @@ def _delay_ms(section: Section) -> int:
 
 
 def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - few files name a zone
+
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

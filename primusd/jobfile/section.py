@@ -1,6 +1,5 @@
 """Reading the fields of a mapping: what is wrong with each goes to one list."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
@@ -245,7 +244,9 @@ def nearest(word: str, names: Iterable[str]) -> str:
         # A nested field is found by its own name too: memroy is near resources.memory.
         folded.setdefault(name.rpartition(".")[2].lower(), name)
     simple = word.replace("_", "").replace("-", "").lower()
-    close = difflib.get_close_matches(simple, folded, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # noqa: PLC0415 - only for what is wrong
+
+    close = get_close_matches(simple, folded, n=1, cutoff=0.6)
     if not close and len(simple) >= _SHORT_MIN:
         # What people cut short, as infra.
         close = [one for one in folded if one.startswith(simple)]
