@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import nullcontext
 from pathlib import Path
 
 import anyio
@@ -104,10 +105,9 @@ class Life:
 
     async def woken(self, until_ms: int = 0) -> None:
         """Return at the next change, or at a time of `now_ms`."""
-        event = self._woken
-        seconds = None if not until_ms else max(0.0, (until_ms - self.now_ms()) / 1000)
-        with anyio.move_on_after(seconds):
-            await event.wait()
+        left_s = (until_ms - self.now_ms()) / 1000
+        with anyio.move_on_after(left_s) if until_ms else nullcontext():
+            await self._woken.wait()
 
     def facts(self) -> Facts:
         """Return what reports say beyond the machine's state, answers left out."""
