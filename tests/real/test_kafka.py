@@ -20,7 +20,7 @@ from primusd.datafeed.sources.topics import Place, UnusableError, look
 from primusd.job.spec import KafkaSecurity, KafkaSource, Offsets, Source, StreamSpec
 from tests.datafeed.ledger_driver import Driver
 from tests.real.conftest import FINAL, making
-from tests.services.kafka import USER, Kafka, running_kafka
+from tests.services.kafka import USER, Kafka, make_certificate, running_kafka
 
 TRAINER = """
 import os, primus, time
@@ -408,6 +408,142 @@ def test_a_user_is_let_in_by_scram_and_by_password_and_tls_is_checked(kafka: Kaf
 
     assert [value for _, _, value in by_scram] == [b"new"]
     assert [value for _, _, value in by_tls] == [b"old", b"new"]
+
+
+def test_a_client_is_known_by_its_own_certificate(kafka: Kafka, tmp_path: Path) -> None:
+    """The key lies in the file of the certificate, or in one of its own."""
+    topic = kafka.make_topic("certified")
+    kafka.produce(topic, [b"kept"])
+    both = tmp_path / "both.pem"
+    both.write_text(kafka.client_file.read_text() + kafka.client_key_file.read_text())
+    other, other_key = make_certificate(tmp_path, "other")
+    found = []
+    for cert, key in ((kafka.client_file, str(kafka.client_key_file)), (both, "")):
+        shows = KafkaSecurity("SSL", "", "", "", str(kafka.ca_file), str(cert), key)
+        found.append(drain(source_of(kafka.mtls_bootstrap, topic, security=shows))[0])
+
+    refused = []
+    for cert, key in (("", ""), (str(other), str(other_key))):
+        shows = KafkaSecurity("SSL", "", "", "", str(kafka.ca_file), cert, key)
+        with pytest.raises(ListingError) as caught:
+            drain(source_of(kafka.mtls_bootstrap, topic, security=shows))
+        refused.append(caught.value.message)
+
+    assert found == [[(0, 0, b"kept")], [(0, 0, b"kept")]]
+    assert all(kafka.mtls_bootstrap in text for text in refused), refused
+
+
+CERTIFIED = """
+name: certified
+roles:
+  worker: {{command: [cat], data: rows, feed: stdin}}
+data:
+  rows:
+    sources:
+      - kafka:
+          bootstrap: ["{bootstrap}"]
+          topic: certified-lines
+          security: {{protocol: SSL, ca: "{ca}", cert: "{cert}", key: "{key}"}}
+    until: end
+"""
+
+
+def test_a_job_reads_with_the_certificate_that_its_file_names(kafka: Kafka, shared: Any) -> None:
+    topic = kafka.make_topic("certified-lines")
+    kafka.produce(topic, [b"line %d" % number for number in range(40)])
+
+    shared.submit(
+        CERTIFIED.format(
+            bootstrap=kafka.mtls_bootstrap,
+            ca=kafka.ca_file,
+            cert=kafka.client_file,
+            key=kafka.client_key_file,
+        )
+    )
+
+    assert shared.ended("certified")["phase"] == "Succeeded"
+    said = shared.ctl("logs", "certified").stdout.splitlines()
+    assert [line.split("line ")[1] for line in said] == [str(number) for number in range(40)]
+
+
+MIXED_TRAINER = """
+import os, primus
+history = primus.dataset("history", batch_rows=50)
+clicks = primus.dataset("clicks", batch_rows=50)
+both = primus.dataset("both", batch_rows=50)
+with open(os.environ["OUT"] + "/" + os.environ["PRIMUS_REPLICA"], "a", buffering=1) as out:
+    feeds = {"history": iter(history), "clicks": iter(clicks), "both": iter(both)}
+    while feeds:
+        for name, feed in list(feeds.items()):
+            batch = next(feed, None)
+            if batch is None:
+                del feeds[name]
+                continue
+            out.write("".join(f"{name} {user}\\n" for user in batch["user"]))
+"""
+MIXED = """
+name: mixed
+roles:
+  worker:
+    replicas: 2
+    command: [{python}, {folder}/mixed.py]
+    env: {{OUT: "{folder}/mixed"}}
+    data: [history, clicks, both]
+data:
+  history: {{sources: [{{files: "{folder}/history/*.jsonl"}}], columns: [user]}}
+  clicks:
+    sources: [{{kafka: {{bootstrap: ["{bootstrap}"], topic: mixed}}}}]
+    format: jsonl
+    columns: [user]
+    until: end
+  both:
+    sources:
+      - {{files: "{folder}/history/*.jsonl", weight: 3}}
+      - {{kafka: {{bootstrap: ["{bootstrap}"], topic: mixed}}, weight: 1}}
+    format: jsonl
+    columns: [user]
+    until: end
+"""
+
+
+def test_files_and_a_topic_feed_one_training_beside_each_other_and_mixed(
+    kafka: Kafka, shared: Any
+) -> None:
+    """M079: three streams of a role; the third takes rows of both kinds by their weights."""
+    topic = kafka.make_topic("mixed", 2)
+    for partition in range(2):
+        rows = [b'{"user": %d}' % (10_000 + 1_000 * partition + n) for n in range(500)]
+        kafka.produce(topic, rows, partition=partition)
+    (shared.folder / "history").mkdir()
+    (shared.folder / "mixed").mkdir()
+    (shared.folder / "mixed.py").write_text(MIXED_TRAINER)
+    for file in range(3):
+        text = "".join(f'{{"user": {file * 1_000 + n}}}\n' for n in range(1_000))
+        (shared.folder / f"history/{file}.jsonl").write_text(text)
+    files, records = range(3_000), [*range(10_000, 10_500), *range(11_000, 11_500)]
+
+    shared.submit(
+        MIXED.format(python=sys.executable, folder=shared.folder, bootstrap=kafka.bootstrap)
+    )
+    status = ended(shared, "mixed")
+
+    assert (status["phase"], status["verdict"]["reason"]) == ("Succeeded", "Completed"), status
+    taken: dict[str, list[int]] = {"history": [], "clicks": [], "both": []}
+    firsts = []
+    for path in (shared.folder / "mixed").iterdir():
+        rows_of = [line.split() for line in path.read_text().splitlines()]
+        for name, user in rows_of:
+            taken[name].append(int(user))
+        of_both = [int(user) for name, user in rows_of if name == "both"][:400]
+        firsts.append(sum(user >= 10_000 for user in of_both) / max(1, len(of_both)))
+    assert sorted(taken["history"]) == list(files)
+    assert sorted(taken["clicks"]) == records
+    assert sorted(taken["both"]) == [*files, *records]
+    # One row in four is a record, for who reads both; one of them may have all partitions.
+    assert max(firsts) > 0
+    assert all(0.15 <= share <= 0.35 for share in firsts if share), firsts
+    proofs = shared.document("data", "mixed", "verify")
+    assert proofs["ok"], proofs
 
 
 def test_a_start_at_what_a_group_committed_and_all_columns_of_a_record(kafka: Kafka) -> None:

@@ -70,6 +70,44 @@ print(json.dumps({
 }))
 """
 
+RESUMED = """
+import json, os, sys
+import primus, primus.torch
+import torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+KEPT = "{folder}/loader.pt"
+loader = StatefulDataLoader(primus.torch.dataset("rows", batch_rows=64), batch_size=None)
+model = []
+if os.path.exists(KEPT):
+    kept = torch.load(KEPT)
+    loader.load_state_dict(kept["loader"])
+    model = kept["model"]
+taken, lives = 0, int(os.environ["PRIMUS_ATTEMPT"])
+for epoch in range(2):
+    for batch in loader:
+        model += [int(n) for n in batch["n"]]
+        taken += 1
+        if taken == 4 * lives + 1:
+            torch.save({{"model": model, "loader": loader.state_dict()}}, KEPT)
+        if taken == 4 * lives + 4 and lives < 4:
+            # Three batches that are in no checkpoint.
+            os._exit(1)
+loader.dataset.feed.mark()
+print(json.dumps({{"model": sorted(model), "lives": lives}}))
+"""
+RESUMED_JOB = """
+name: resumed
+budgets: {{application: 5}}
+roles:
+  worker:
+    command: [{python}, "{folder}/resumed.py"]
+    data: rows
+    restart: {{delay: 50ms}}
+data:
+  rows: {{sources: [{{files: "{folder}/rows-*.parquet"}}], epochs: 2, delivery: exactlyOnce}}
+"""
+
 TENSORFLOW = """
 import json
 import primus, primus.tf
@@ -122,12 +160,7 @@ print(json.dumps({
 
 def submit(head: Any, name: str, program: str, streams: list[str], interpreter: str) -> None:
     """Submit a job whose trainer reads each stream to its end, in two epochs."""
-    numbers = pa.array(range(ROWS), pa.int64())
-    halves = pa.array([n / 2 for n in range(ROWS)], pa.float32())
-    table = pa.table({"n": numbers, "a": halves, "b": halves})
-    for part in range(2):
-        half = table.slice(part * ROWS // 2, ROWS // 2)
-        pq.write_table(half, head.folder / f"rows-{part}.parquet", row_group_size=100)
+    write_rows(head)
     (head.folder / f"{name}.py").write_text(program)
     stream = {"sources": [{"files": str(head.folder / "rows-*.parquet")}], "epochs": 2}
     head.start()
@@ -142,6 +175,16 @@ def submit(head: Any, name: str, program: str, streams: list[str], interpreter: 
             }
         )
     )
+
+
+def write_rows(head: Any) -> None:
+    """Write the rows as two files."""
+    numbers = pa.array(range(ROWS), pa.int64())
+    halves = pa.array([n / 2 for n in range(ROWS)], pa.float32())
+    table = pa.table({"n": numbers, "a": halves, "b": halves})
+    for part in range(2):
+        half = table.slice(part * ROWS // 2, ROWS // 2)
+        pq.write_table(half, head.folder / f"rows-{part}.parquet", row_group_size=100)
 
 
 def printed(head: Any, name: str) -> dict[str, list[int]]:
@@ -166,6 +209,19 @@ def test_every_row_of_two_epochs_comes_once_through_the_loaders_of_torch(head: A
 
     twice = sorted([*range(ROWS), *range(ROWS)])
     assert found == dict.fromkeys(streams, twice)
+
+
+def test_the_state_of_torchs_loader_goes_back_with_its_model_after_each_crash(head: Any) -> None:
+    """C52, M104: saved and loaded by torch; what came after it is in no model, and comes again."""
+    interpreter = python("torch")
+    write_rows(head)
+    (head.folder / "resumed.py").write_text(RESUMED.format(folder=head.folder))
+    head.start()
+    head.submit(RESUMED_JOB.format(folder=head.folder, python=interpreter))
+
+    found = printed(head, "resumed")
+
+    assert found == {"model": sorted([*range(ROWS), *range(ROWS)]), "lives": 4}
 
 
 def test_every_row_of_two_epochs_comes_once_through_tf_data(head: Any) -> None:

@@ -1,7 +1,8 @@
 """A real Kafka of one broker for tests, from the jars of `tests/services`.
 
-Three doors: `bootstrap` asks for nothing; `sasl_bootstrap` for a user by SCRAM or PLAIN, without
-TLS; `tls_bootstrap` for a user by either, over TLS with the certificate in `ca_file`.
+Four doors: `bootstrap` asks for nothing; `sasl_bootstrap` for a user by SCRAM or PLAIN, without
+TLS; `tls_bootstrap` for a user by either, over TLS with the certificate in `ca_file`;
+`mtls_bootstrap` over TLS for the client's own certificate, which is that in `client_file`.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SASL_SSL
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SASL_SSL,MTLS:SSL
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 ssl.keystore.type=PEM
 ssl.client.auth=none
@@ -59,24 +60,30 @@ class Kafka:
         bootstrap: Host and port, open to all.
         sasl_bootstrap: The same broker, for a user.
         tls_bootstrap: The same broker, for a user, over TLS.
+        mtls_bootstrap: The same broker, for who shows the certificate that it knows.
         ca_file: PEM that vouches for it.
+        client_file: PEM of the certificate that it knows.
+        client_key_file: PEM of its key.
         password_file: Of the user.
         broker: Its process.
     """
 
     def __init__(self, folder: Path, jars: Path) -> None:
         """Write the configuration; nothing runs yet."""
-        plain, sasl, tls, controller = free_ports(4)
+        plain, sasl, tls, mtls, controller = free_ports(5)
         self.bootstrap = f"127.0.0.1:{plain}"
         self.sasl_bootstrap = f"127.0.0.1:{sasl}"
         self.tls_bootstrap = f"127.0.0.1:{tls}"
+        self.mtls_bootstrap = f"127.0.0.1:{mtls}"
         folder.mkdir(parents=True, exist_ok=True)
-        self.ca_file = folder / "ca.pem"
+        self.ca_file, broker_key = make_certificate(folder, "ca")
+        (folder / "broker.pem").write_text(broker_key.read_text() + self.ca_file.read_text())
+        self.client_file, self.client_key_file = make_certificate(folder, "client")
         self.password_file = folder / "password"
         self.password_file.write_text(f"{PASSWORD}\n")
-        _make_certificate(folder)
         doors = (
-            f"PLAINTEXT://{self.bootstrap},SASL://{self.sasl_bootstrap},TLS://{self.tls_bootstrap}"
+            f"PLAINTEXT://{self.bootstrap},SASL://{self.sasl_bootstrap},"
+            f"TLS://{self.tls_bootstrap},MTLS://{self.mtls_bootstrap}"
         )
         lines = [
             SETTINGS,
@@ -85,6 +92,9 @@ class Kafka:
             f"advertised.listeners={doors}",
             f"log.dirs={folder}/data",
             f"ssl.keystore.location={folder}/broker.pem",
+            "listener.name.mtls.ssl.client.auth=required",
+            "listener.name.mtls.ssl.truststore.type=PEM",
+            f"listener.name.mtls.ssl.truststore.location={self.client_file}",
         ]
         for door in ("sasl", "tls"):
             lines.append(
@@ -245,10 +255,11 @@ def running_kafka(folder: Path) -> Iterator[Kafka]:
         kafka.stop()
 
 
-def _make_certificate(folder: Path) -> None:
-    key, certificate = folder / "key.pem", folder / "ca.pem"
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate that vouches for itself; return it and its key, both PEM."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-    (folder / "broker.pem").write_text(key.read_text() + certificate.read_text())
+    return certificate, key
