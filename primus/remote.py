@@ -7,13 +7,12 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
-
 from primus import wire
 from primus.batches import Frame, NumpyDecoder, Span
 from primus.errors import FeedError, PrimusError, StoppingError
 from primus.feed import Wanted
 from primus.link import Link
+from primus.payloads import Payloads
 from primus.positions import Positions
 
 # One that is used, one that is there, one on its way.
@@ -40,6 +39,7 @@ class RemoteSource:
         self._handed = self._handing_to = 0
         self._positions = Positions(path, stream)
         self._nulls = wanted.nulls
+        self._payloads = Payloads()
         self._decoder: NumpyDecoder | None = None
         self._schema: Any = None  # pyarrow's, which has no place in this module
         self._receipt = 0
@@ -180,7 +180,7 @@ class RemoteSource:
         while True:
             self._is_waiting = True
             self._say_used(link)
-            found = link.receive(_allocate)
+            found = link.receive(self._payloads.allocate)
             self._is_waiting = False
             if isinstance(found, dict):
                 if self._hear(found):
@@ -308,7 +308,7 @@ class EndWatch:
             FeedError: There is no such stream, or the executor is gone.
         """
         try:
-            found = self._link.receive(_allocate)
+            found = self._link.receive(lambda count: memoryview(bytearray(count)))
         except OSError as error:
             raise _failure(error) from error
         match found:
@@ -348,8 +348,3 @@ def _failure(error: BaseException) -> PrimusError:
             return FeedError(f"the executor is gone: {error}")
         case _:
             return FeedError(f"reading was broken off by {error!r}; open the stream again")
-
-
-def _allocate(byte_count: int) -> memoryview:
-    # Not a bytearray: that would be written once for nothing.
-    return memoryview(np.empty(byte_count, np.uint8).data)
