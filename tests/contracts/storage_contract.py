@@ -1,6 +1,6 @@
 """What every storage must do, whoever has the bytes: one suite, run for each implementation."""
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 import pytest
@@ -138,6 +138,26 @@ class StorageContract:
             assert entry.byte_count == len(data)
             assert storage.open(entry.location).read(0, 100) == data
         assert [one.name for one in storage.entries(folder, lambda _: True)] == ["a b.json"]
+
+    def test_a_file_of_this_host_is_sent_there_and_removed_again(
+        self, place: Place, tmp_path: Path
+    ) -> None:
+        storage = storage_of(place.url, place.options)
+        location = f"{place.url}/sent/b c.bin"
+        for data in ((bytes(range(256)) * 40_000)[: place.file_bytes], b""):
+            (tmp_path / "here").write_bytes(data)
+
+            storage.upload(location, tmp_path / "here")
+
+            entry = storage.find(location)
+            assert entry is not None
+            assert entry.byte_count == len(data)
+            # One of the emulators does not answer to a read of nothing.
+            assert not data or storage.open(location).read(0, len(data)) == data
+        storage.remove(location)
+        assert storage.find(location) is None
+        storage.remove(location)
+        storage.remove(f"{place.url}/never/there")
 
     def wait_for_another_time(self) -> None:
         """Wait until the storage's clock shows another time of change."""

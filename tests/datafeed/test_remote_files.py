@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +42,12 @@ class Far:
         return Entry(location, byte_count=len(self.data), pin=self.pin) if self.is_there else None
 
     def write(self, location: str, data: bytes) -> None:
+        raise AssertionError(location)
+
+    def upload(self, location: str, file: Path) -> None:
+        raise AssertionError(location)
+
+    def remove(self, location: str) -> None:
         raise AssertionError(location)
 
     def credential(self) -> Credential | None:

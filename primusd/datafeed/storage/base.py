@@ -3,6 +3,7 @@
 import errno
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -170,6 +171,22 @@ class Storage(Protocol):
 
         Raises:
             StorageError: It was not written.
+        """
+        ...
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file of this host there, as `write`; it may be large.
+
+        Raises:
+            StorageError: It was not written.
+        """
+        ...
+
+    def remove(self, location: str) -> None:
+        """Remove a file; one that is not there is none the less.
+
+        Raises:
+            StorageError: It is still there.
         """
         ...
 

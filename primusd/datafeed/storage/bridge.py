@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from primusd.datafeed.protocol import Credential
@@ -78,6 +79,20 @@ class Bridge:
         path = self._path(location)
         self._told(location, self._fs.makedirs, path.rpartition("/")[0], exist_ok=True)
         self._told(location, self._fs.pipe_file, path, data)
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file there, as `Storage.upload`, as far as its driver can."""
+        path = self._path(location)
+        self._told(location, self._fs.makedirs, path.rpartition("/")[0], exist_ok=True)
+        self._told(location, self._fs.put_file, str(file), path)
+
+    def remove(self, location: str) -> None:
+        """Remove a file, as `Storage.remove`."""
+        try:
+            self._told(location, self._fs.rm_file, self._path(location))
+        except StorageError as error:
+            if error.kind != "vanished":
+                raise
 
     def credential(self) -> Credential | None:
         """Return None: its driver knows what it shows."""

@@ -7,7 +7,9 @@ connection the client reads the tokens of `$HADOOP_TOKEN_FILE_LOCATION` again.
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from primusd.datafeed.protocol import Credential
@@ -22,6 +24,7 @@ CONFIG = {
     "dfs.client.failover.sleep.max.millis": "1000",
     "dfs.client.socket-timeout": "30000",
 }
+COPY_BYTES = 4 << 20
 _GONE = ("FileNotFound", "does not exist", "NoSuchFile")
 _DENIED = ("AccessControlException", "Permission denied")
 _UNKNOWN = ("Kerberos", "gssapi", "GSSAPI", "SASL")
@@ -87,12 +90,29 @@ class Hdfs:
 
     def write(self, location: str, data: bytes) -> None:
         """Write a small file, as `Storage.write`."""
+        self._write(location, (data,))
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file there, as `Storage.upload`."""
+        with file.open("rb") as content:
+            self._write(location, iter(partial(content.read, COPY_BYTES), b""))
+
+    def remove(self, location: str) -> None:
+        """Remove a file, as `Storage.remove`."""
+        try:
+            self._told(location, self._client.delete, _path(location))
+        except StorageError as error:
+            if error.kind != "vanished":
+                raise
+
+    def _write(self, location: str, pieces: Iterable[bytes]) -> None:
         path = _path(location)
         part = part_of(path)
         self._told(location, self._client.mkdirs, posixpath.dirname(path), create_parent=True)
         try:
             writer = self._told(location, self._client.create, part)
-            self._told(location, writer.write, data)
+            for piece in pieces:
+                self._told(location, writer.write, piece)
             self._told(location, writer.close)
             self._told(location, self._client.rename, part, path, overwrite=True)
         except StorageError:

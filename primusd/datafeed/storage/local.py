@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import io
 import os
+import shutil
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -24,6 +26,9 @@ from primusd.datafeed.storage.base import (
 
 if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     import pyarrow as pa
+
+
+COPY_BYTES = 1 << 20
 
 
 class LocalFile:
@@ -149,11 +154,31 @@ class LocalStorage:
 
     def write(self, location: str, data: bytes) -> None:
         """Write a small file, as `Storage.write`."""
+        self._write(location, io.BytesIO(data))
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file there, as `Storage.upload`."""
+        try:
+            with file.open("rb") as content:
+                self._write(location, content)
+        except OSError as error:
+            raise _failed(str(file), error) from error
+
+    def remove(self, location: str) -> None:
+        """Remove a file, as `Storage.remove`."""
+        try:
+            Path(location).unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise _failed(location, error) from error
+
+    def _write(self, location: str, content: BinaryIO) -> None:
         part = Path(part_of(location))
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
-                file.write(data)
+                shutil.copyfileobj(content, file, COPY_BYTES)
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(location)

@@ -4,9 +4,11 @@ Credentials come from where their own tools have them: environment, files, the i
 """
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from primusd.datafeed.protocol import Credential
@@ -21,6 +23,7 @@ S3_SCHEMES = ("s3", "s3a", "s3n")
 GCS_SCHEMES = ("gs", "gcs")
 AZURE_SCHEMES = ("abfs", "abfss", "az")
 CONNECT_S, REQUEST_S = 10.0, 30.0
+COPY_BYTES = 4 << 20
 TRIES = 3
 """By itself the client tries ten times; whoever asked does so again, and longer."""
 _GONE = (
@@ -116,6 +119,26 @@ class Objects:
                 stream.write(data)
 
         self._told(location, write)
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file there, as `Storage.upload`: it is there once all of it is."""
+
+        def write() -> None:
+            with (
+                file.open("rb") as content,
+                self._fs.open_output_stream(self._path(location)) as stream,
+            ):
+                shutil.copyfileobj(content, stream, COPY_BYTES)
+
+        self._told(location, write)
+
+    def remove(self, location: str) -> None:
+        """Remove an object, as `Storage.remove`."""
+        try:
+            self._told(location, lambda: self._fs.delete_file(self._path(location)))
+        except StorageError as error:
+            if error.kind != "vanished":
+                raise
 
     def credential(self) -> Credential | None:
         """Return the session, as `Storage.credential`; of S3 only does anybody write it down."""

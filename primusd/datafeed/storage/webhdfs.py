@@ -13,6 +13,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
 
 from primusd.datafeed.protocol import Credential
 from primusd.datafeed.storage.base import Entry, Handle, StorageError, part_of
@@ -66,12 +68,25 @@ class WebHdfs:
 
     def write(self, location: str, data: bytes) -> None:
         """Write a small file, as `Storage.write`."""
+        self._write(location, data, len(data))
+
+    def upload(self, location: str, file: Path) -> None:
+        """Write a file there, as `Storage.upload`."""
+        with file.open("rb") as content:
+            self._write(location, content, file.stat().st_size)
+
+    def remove(self, location: str) -> None:
+        """Remove a file, as `Storage.remove`."""
+        self._ask(location, "DELETE", op="DELETE")
+
+    def _write(self, location: str, body: bytes | BinaryIO, byte_count: int) -> None:
         part = part_of(location)
         self._ask(posixpath.dirname(location), "PUT", op="MKDIRS")
         try:
             asked = {"op": "CREATE", "overwrite": "true", "noredirect": "true"}
             place = json.loads(self._ask(part, "PUT", **asked))["Location"]
-            sent = urllib.request.Request(place, data=data, method="PUT")  # noqa: S310 as it says
+            sent = urllib.request.Request(place, data=body, method="PUT")  # noqa: S310 as it says
+            sent.add_header("Content-Length", str(byte_count))
             self._send(location, sent)
             path = location.removeprefix(self._prefix)
             moved = {"op": "RENAME", "destination": path, "renameoptions": "OVERWRITE"}
