@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from primusd import core
 from primusd.carriage import carry_positions, keep_positions
 from primusd.datafeed.ledger.events import ListingFailed, UnitsListed
-from primusd.datafeed.ledger.listed import Units
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.sources.files import ListingError
 from primusd.datafeed.sources.listing import Piece
 from primusd.engine import Anew, Engine
@@ -40,7 +40,7 @@ from primusd.job.commands import (
 from primusd.job.events import StopFailed
 from primusd.job.ids import AttemptId
 from primusd.job.model import find_attempt
-from primusd.job.spec import Resources, StreamSpec
+from primusd.job.spec import Resources
 from primusd.launchers.base import Launcher, LauncherEvent
 from primusd.subscription import Published
 from primusd.sweep import Strays, sort_listed
@@ -73,7 +73,7 @@ class Effects:
         launchers: Mapping[str, Launcher],
         *,
         bootstrap: Callable[[AttemptId], Bootstrap],
-        list_piece: Callable[[str, StreamSpec, Units], Piece],
+        list_piece: Callable[[Stream], Piece],
         drop_record: Callable[[str], None],
         strays: Strays,
         sleep: Sleep = sleep_ms,
@@ -85,8 +85,8 @@ class Effects:
             engine: Whose plans are kept.
             launchers: By name.
             bootstrap: What a launcher delivers to the executor of an attempt.
-            list_piece: Lists what follows the known units of a stream, by the name of its
-                machine; blocks, so it runs in a thread.
+            list_piece: Lists what follows the known units of a stream; blocks, so it runs
+                in a thread.
             drop_record: Removes the files of a job whose record went; blocks.
             strays: Where what launchers have and nobody knows is shown.
             sleep: Waits in the time that the engine's clock measures.
@@ -285,10 +285,11 @@ class Effects:
                 return
             try:
                 piece = await anyio.to_thread.run_sync(
-                    self._list_piece, machine, stream.spec, stream.units, limiter=self._listings
+                    self._list_piece, stream, limiter=self._listings
                 )
+                known = len(stream.units)
                 event = UnitsListed(
-                    piece.units, len(stream.units), piece.is_complete, piece.missing
+                    piece.units, known, piece.is_complete, piece.missing, piece.scan
                 )
                 await self._engine.propose(machine, event, by="source")
                 if piece.units:

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from primusd.clock import ManualClock
-from primusd.datafeed.ledger.listed import Units
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.listing import PIECE_UNITS, Piece
 from primusd.engine import Anew, Engine
@@ -458,16 +458,16 @@ def exited(code: int | None = None, signal: int | None = None, *, stop_seen: str
 
 def pieces_of(
     list_units: Callable[[StreamSpec], Sequence[Unit]],
-) -> Callable[[str, StreamSpec, Units], Piece]:
+) -> Callable[[Stream], Piece]:
     """Return a listing, piece by piece, of all that a function lists at once.
 
     What is known is told apart by location: a new file may stand between those told before.
     """
 
-    def piece(_machine: str, spec: StreamSpec, known: Units) -> Piece:
-        told = Counter(entry.unit.location for entry in known)
+    def piece(stream: Stream) -> Piece:
+        told = Counter(entry.unit.location for entry in stream.units)
         fresh = []
-        for unit in list_units(spec):
+        for unit in list_units(stream.spec):
             if told[unit.location]:
                 told[unit.location] -= 1
             else:

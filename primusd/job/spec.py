@@ -251,6 +251,10 @@ class Source(Struct, frozen=True):
     """Options of the storage, as in `docs/storages.md`; no secrets."""
     delay_ms: int = 0
     """Of folders by time: each comes so much later than its own time, beside those of then."""
+    rescan_ms: int = 0
+    """How often what was listed is looked at again for files that came since; 0 never."""
+    rescan_for_ms: int = 0
+    """Until so long after a folder's own time, or after all was listed first; 0 without end."""
 
 
 class Split(Struct, frozen=True):
@@ -457,12 +461,15 @@ def follows_topics(spec: StreamSpec) -> bool:
 
 def is_endless(spec: StreamSpec) -> bool:
     """Return whether a stream never ends by itself; it takes no part in the verdict."""
-    return any(
-        source.kafka.until.kind == "never"
-        if source.kafka is not None
-        else source.span is not None and source.span.last == "now"
-        for source in spec.sources
-    )
+    return not all(map(has_end, spec.sources))
+
+
+def has_end(source: Source) -> bool:
+    """Return whether nothing comes of a source any more once it was read."""
+    if source.kafka is not None:
+        return source.kafka.until.kind != "never"
+    is_by_now = source.span is not None and source.span.last == "now"
+    return not is_by_now and (not source.rescan_ms or source.rescan_for_ms > 0)
 
 
 def budgets_of(spec: JobSpec, role: str) -> Budgets:

@@ -9,6 +9,7 @@ from primusd.jobfile.file_sources import FILE_FIELDS, read_files
 from primusd.jobfile.names import check_label
 from primusd.jobfile.ordering import ORDER_FIELDS, read_order, read_weight
 from primusd.jobfile.promises import PROMISE_FIELDS, read_promises
+from primusd.jobfile.rescans import check_rescans
 from primusd.jobfile.section import Findings, Section, is_list, is_mapping
 from primusd.jobfile.topics import (
     KAFKA_FIELDS,
@@ -72,6 +73,7 @@ def read_stream(findings: Findings, name: str, value: object, *, base_dir: str) 
     has_weights = is_list(written) and any(is_mapping(one) and "weight" in one for one in written)
     ordered = read_order(section, stream, has_weights=has_weights)
     check_topics(section, ordered)
+    check_rescans(section, ordered)
     return ordered
 
 

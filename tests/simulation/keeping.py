@@ -178,7 +178,7 @@ class Keeping:
         # While nothing can be recorded this tells nobody, and tries again.
         try:
             known = stream.units
-            piece = pieces_of(self._files.list)(machine, stream.spec, known)
+            piece = pieces_of(self._files.list)(stream)
             event = UnitsListed(piece.units, len(known), piece.is_complete)
             self._head.tell(machine, event, by="source")
         except ListingError as error:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from primusd.datafeed.ledger.listed import ChangedFile
 from primusd.datafeed.ledger.model import CarriedUnit
 from primusd.datafeed.protocol import FeedReport, Held, Unit
 from primusd.job.ids import AttemptId
@@ -24,6 +25,17 @@ class StreamDeclared(_Event, frozen=True):
     """Trainers that read it; 0 in journals from before."""
 
 
+class Scan(Struct, frozen=True, array_like=True):
+    """What a look at folders that were listed before came to."""
+
+    has_ended: bool
+    """It looked at all of them; `units` are the last that came late, until the next one."""
+    is_at_end: bool = False
+    """Nothing else is to be listed before the next one."""
+    changed: tuple[ChangedFile, ...] = ()
+    """Files that are known, and not what they were."""
+
+
 class UnitsListed(_Event, frozen=True):
     """A listing's next units, in order."""
 
@@ -33,6 +45,8 @@ class UnitsListed(_Event, frozen=True):
     is_complete: bool
     missing: tuple[str, ...] = ()
     """Folders by time that did not come and were passed over, told until units move `first`."""
+    scan: Scan | None = None
+    """Where sources say `rescan`; None: the listing goes on, behind what is known."""
 
 
 class ListingFailed(_Event, frozen=True):

@@ -32,6 +32,32 @@ class UnitEntry(Struct, frozen=True, array_like=True):
     """Of one that was packed: where it may be cut cheaply."""
 
 
+class ChangedFile(Struct, frozen=True, array_like=True):
+    """A file that is not what it was when it was listed."""
+
+    unit: int
+    byte_count: int
+    pin: str
+
+
+class Scanning(Struct, frozen=True, array_like=True):
+    """How folders that were listed are looked at again. Journal times; 0 not yet, or none."""
+
+    count: int = 0
+    """Looks that came to their end."""
+    last_ms: int = 0
+    """When the last one did."""
+    next_ms: int = 0
+    """When the next one is due."""
+    due_ms: int = 0
+    """When the one was due that is under way."""
+    ended_ms: int = 0
+    """When all was listed for the first time."""
+    late_count: int = 0
+    """Files that they brought."""
+    changed: tuple[ChangedFile, ...] = ()
+
+
 class Pack(Struct, frozen=True, array_like=True):
     """`PACK_UNITS` units."""
 

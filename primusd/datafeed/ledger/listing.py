@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from primusd.datafeed.ledger import rescans
 from primusd.datafeed.ledger.draft import StreamDraft
 from primusd.datafeed.ledger.events import (
     CarryingFailed,
@@ -34,7 +35,7 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     fresh = event.units[max(0, known - event.first) :] if event.first <= known else ()
     is_over = stream.is_listed or stream.has_listed_files
     missing = tuple(name for name in event.missing if name not in stream.missing)
-    is_news = bool(fresh or missing or event.is_complete)
+    is_news = bool(fresh or missing or event.is_complete or event.scan is not None)
     if is_over or not is_news or event.first > known:
         return Ignore(IGNORE_REASONS["r"])
     draft = StreamDraft(stream, at_ms)
@@ -59,7 +60,18 @@ def list_units(stream: Stream, event: UnitsListed, at_ms: int) -> Stream | Ignor
     pack_passed(draft)
     draft.changes["has_listed_files"] = event.is_complete
     draft.changes["missing"] = stream.missing + missing
-    return _heard(draft)
+    return _heard(draft, rests_to_ms=_scan(draft, event, len(fresh)))
+
+
+def _scan(draft: StreamDraft, event: UnitsListed, fresh_count: int) -> int:
+    """Note what a look at folders listed before came to; return until when listing rests."""
+    every_ms = rescans.every_ms(draft.before.spec)
+    if not every_ms:
+        return 0
+    before = draft.before.scanning
+    after = rescans.heard(before, event, fresh_count, every_ms=every_ms, at_ms=draft.at_ms)
+    draft.changes["scanning"] = after
+    return after.next_ms if event.scan is not None and event.scan.is_at_end else 0
 
 
 def needs_listing(stream: Stream) -> bool:
@@ -70,6 +82,8 @@ def needs_listing(stream: Stream) -> bool:
     spec = stream.spec
     in_order = spec.shuffle is None and spec.order != "strict" and spec.mixing == "inOrder"
     if not in_order or not stream.epochs:
+        return True
+    if stream.scanning.due_ms:
         return True
     ahead = len(stream.units) - stream.epochs[-1].next_unit
     return ahead < AHEAD_UNITS + AHEAD_PER_READER * stream.reader_count
@@ -100,9 +114,9 @@ def follow_topics(stream: Stream, event: TopicsFollowed, at_ms: int) -> Stream |
     return _heard(draft)
 
 
-def _heard(draft: StreamDraft) -> Stream:
+def _heard(draft: StreamDraft, *, rests_to_ms: int = 0) -> Stream:
     """Return the stream after its sources answered; from now on it serves."""
-    draft.changes |= {"waiting_for": (), "listing_failures": 0, "next_listing_ms": 0}
+    draft.changes |= {"waiting_for": (), "listing_failures": 0, "next_listing_ms": rests_to_ms}
     if draft.before.phase == "Opening":
         draft.changes |= {"phase": "Serving", "phase_since_ms": draft.at_ms}
     return draft.result()

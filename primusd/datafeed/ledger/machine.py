@@ -41,7 +41,16 @@ What a reader (one attempt with one incarnation) and the ledger agree on, beside
 
 from msgspec.structs import replace
 
-from primusd.datafeed.ledger import beats, grants, listing, losses, marking, savepoints, tails
+from primusd.datafeed.ledger import (
+    beats,
+    grants,
+    listing,
+    losses,
+    marking,
+    rescans,
+    savepoints,
+    tails,
+)
 from primusd.datafeed.ledger import clocks as stream_clocks
 from primusd.datafeed.ledger.accounts import (
     TASK_PHASES,
@@ -253,6 +262,7 @@ def deadline_ms(state: Stream) -> int:
         return look_ms if state.phase == "Done" else 0
     times = (
         state.next_listing_ms,
+        state.scanning.next_ms,
         state.next_trim_ms,
         state.next_savepoint_ms,
         state.lanes_free_ms,
@@ -432,6 +442,8 @@ def _time_passed(state: Stream, at: At) -> Stream | Ignore:
         after = replace(after, next_savepoint_ms=at_ms + state.spec.savepoint_every_ms)
     if state.next_listing_ms and at_ms >= state.next_listing_ms:
         after = replace(after, next_listing_ms=0)
+    if (scanning := rescans.begun(state.scanning, at_ms)) is not state.scanning:
+        after = replace(after, scanning=scanning, next_listing_ms=0)
     if state.lanes_free_ms and at_ms >= state.lanes_free_ms:
         after = replace(after, lanes_free_ms=0)
     if state.next_trim_ms and at_ms >= state.next_trim_ms:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from primusd.datafeed.ledger.listed import Units
+from primusd.datafeed.ledger.listed import Scanning, Units
 from primusd.datafeed.ledger.queues import Queue
 from primusd.datafeed.ledger.shards import Shards, find, items, values
 from primusd.datafeed.protocol import StepLimit, Steps, Unit
@@ -395,6 +395,8 @@ class Stream(Struct, frozen=True, array_like=True):
     """All of them have opened it."""
     step_limit: StepLimit | None = None
     """Where trainers step together: the batches that each may have."""
+    scanning: Scanning = Scanning()
+    """Where sources say `rescan`."""
 
     @property
     def is_paused(self) -> bool:

@@ -8,6 +8,7 @@ from primusd.job.events import TimePassed
 from primusd.job.machine import At
 
 MOMENTS_MAX = 200
+CHANGED_TOLD = 8
 BY_ITSELF = "SavepointMade"
 """By the clock or by marks; only the newest is told."""
 
@@ -16,7 +17,7 @@ def with_moments(
     before: Stream, after: Stream, event: ev.StreamEvent | TimePassed, at: At
 ) -> Stream:
     """Return the stream with what the event was, where somebody would tell it."""
-    told = [*_of_event(before, event), *_of_change(before, after)]
+    told = [*_of_event(before, event), *_of_scan(before, event), *_of_change(before, after)]
     if not told:
         return after
     made = [StreamMoment(at.at_ms, at.revision, why, at.by, text) for why, text in told]
@@ -51,6 +52,23 @@ def _of_event(before: Stream, event: ev.StreamEvent | TimePassed) -> list[tuple[
             return [(name, event.text or "positions are kept for the next job")]
         case _:
             return []
+
+
+def _of_scan(before: Stream, event: ev.StreamEvent | TimePassed) -> list[tuple[str, str]]:
+    """Tell what a look at folders that were listed before has found."""
+    scan = event.scan if isinstance(event, ev.UnitsListed) else None
+    if scan is None or not isinstance(event, ev.UnitsListed):
+        return []
+    found = []
+    if event.units:
+        rest = f" and {len(event.units) - 1} more" if len(event.units) > 1 else ""
+        found.append(("FilesCameLate", f"{event.units[0].location}{rest} came late"))
+    for one in scan.changed[:CHANGED_TOLD]:
+        location = before.units[one.unit].unit.location
+        found.append(("FileChanged", f"{location} was changed since it was listed"))
+    if (more := len(scan.changed) - CHANGED_TOLD) > 0:
+        found.append(("FileChanged", f"{more} more files were changed since they were listed"))
+    return found
 
 
 def _place(
