@@ -24,6 +24,9 @@ NODE_EVENTS = (
     | admission.UncordonRequested
     | admission.DrainRequested
     | admission.ForgiveRequested
+    | admission.NodeExclusionRequested
+    | admission.RemovalRequested
+    | admission.NodeLoadMeasured
     | admission.CapacityChanged
     | admission.NodeExcluded
 )
@@ -67,6 +70,8 @@ def refilled(entries: Iterable[Entry], world: World) -> tuple[list[Change], int]
 
 def _is_gone(record: Record, world: World) -> bool:
     job = job_of(record.machine)
+    if record.machine == ADMISSION and isinstance(record.event, NODE_EVENTS):
+        return record.event.node not in world.admission.nodes
     return bool(job) and job not in world.jobs
 
 

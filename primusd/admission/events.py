@@ -177,6 +177,12 @@ class NodeExclusionRequested(_Event, frozen=True):
     reason: str = ""
 
 
+class RemovalRequested(_Event, frozen=True):
+    """A node that is away is gone for good: it is known no more."""
+
+    node: str
+
+
 class NodeLoadMeasured(_Event, frozen=True):
     """What is used on a node beyond what slots reserve there has changed by a step."""
 
@@ -333,4 +339,5 @@ AdmissionEvent = (
     | DemandEvicted
     | DemandReleased
     | NodeExcluded
+    | RemovalRequested
 )

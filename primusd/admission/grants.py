@@ -73,7 +73,7 @@ def _of_node(
     match event:
         case ev.DrainRequested(node, is_now):
             told = NodeDraining(node, is_now)
-        case ev.UncordonRequested(node):
+        case ev.UncordonRequested(node) | ev.RemovalRequested(node):
             return _drain_over(before, after, node)
         case ev.NodeWentAway(node):
             told = SlotsStranded(node, is_away=True)

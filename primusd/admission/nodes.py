@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from primusd.admission import events as ev
+from primusd.admission.dependencies import name_of
 from primusd.admission.memo import Memo
 from primusd.admission.model import Admission, Fault, Node
 from primusd.admission.scoring import Load
@@ -40,6 +41,7 @@ DrainRequested     | Cordoned      | Cordoned   | =        | =
 UncordonRequested  | · a           | · a        | Ready or Excluded | =
 ForgiveRequested   | =             | Ready      | =        | =
 NodeExclusionRequested | = or Excluded | =      | =        | =
+RemovalRequested   | !             | !          | !        | removed
 TimePassed         | =             | = or Ready | =        | · o
 """)
 
@@ -267,6 +269,25 @@ def _forgive_requested(state: Admission, event: ev.ForgiveRequested, at: At) -> 
     return _with(state, forgiven)
 
 
+def _removal_requested(state: Admission, event: ev.RemovalRequested, _at: At) -> Admission:
+    node = _node(state, event.node, event)
+    assert isinstance(node, Node), "the table ignores it nowhere"
+    names = {
+        f"{role}-{index} of {name_of(state, demand.job)}"
+        for demand in state.demands.values()
+        for (role, index), slot in demand.held.items()
+        if slot.node == node.name
+    }
+    names |= {f"an attempt of {one.job}" for one in state.quarantined if one.node == node.name}
+    if names:
+        raise PhaseConflictError(
+            f"node {node.name} still keeps a slot for {', '.join(sorted(names)[:3])}",
+            phase=node.phase,
+            event="RemovalRequested",
+        )
+    return replace(state, nodes={key: one for key, one in state.nodes.items() if one is not node})
+
+
 APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
     ev.NodeSeen: _node_seen,
     ev.NodeWentAway: _node_went_away,
@@ -277,6 +298,7 @@ APPLIERS: dict[type, Callable[..., Admission | Ignore]] = {
     ev.ForgiveRequested: _forgive_requested,
     ev.NodeExclusionRequested: _node_exclusion_requested,
     ev.NodeLoadMeasured: _node_load_measured,
+    ev.RemovalRequested: _removal_requested,
 }
 
 

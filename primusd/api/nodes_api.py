@@ -1,6 +1,7 @@
 """Nodes and strays over HTTP."""
 
 import re
+from collections.abc import Iterator
 
 from aiohttp import web
 from msgspec import UNSET, Struct
@@ -10,6 +11,7 @@ from primusd.admission.events import (
     DrainRequested,
     ForgiveRequested,
     NodeExclusionRequested,
+    RemovalRequested,
     UncordonRequested,
 )
 from primusd.admission.model import Node
@@ -17,10 +19,16 @@ from primusd.api.asking import answer, caller_of, context_of, read_body
 from primusd.api.context import Context
 from primusd.api.hello import newest_of
 from primusd.api.watching import is_watch, serve_watch
+from primusd.core import World
 from primusd.errors import ConflictError, MalformedError, NotFoundError
+from primusd.inbox import PROPOSALS_PER_STEP_MAX
+from primusd.job.events import AttemptVanished
+from primusd.job.ids import AttemptId
+from primusd.job.model import replicas_of
+from primusd.job.phases import AttemptPhase, NodePhase
 from primusd.keys import node_key
 from primusd.launchers.base import Listed
-from primusd.records import ADMISSION
+from primusd.records import ADMISSION, Proposal
 from primusd.sweep import sort_listed
 from primusd.units import UnitError, parse_duration_ms
 from primusd.views import cluster_documents as documents
@@ -49,6 +57,13 @@ class ExcludeBody(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_
     job: str = ""
     """The only one that is kept off; "" all."""
     reason: str = ""
+
+
+class RemoveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `:remove`."""
+
+    lost: bool = False
+    """What ran there and is not known to be over is lost with it."""
 
 
 async def list_nodes(request: web.Request) -> web.StreamResponse:
@@ -115,6 +130,51 @@ async def exclude(request: web.Request) -> web.Response:
     return await _act(
         request, NodeExclusionRequested(_find_node(request).name, for_ms, job, reason)
     )
+
+
+async def remove(request: web.Request) -> web.Response:
+    """Forget a node that is gone for good; what is lost with it begins elsewhere at once."""
+    body = await read_body(request, RemoveBody)
+    context, node = context_of(request), _find_node(request)
+    if node.phase is not NodePhase.AWAY:
+        raise ConflictError(
+            f"{node.name} is {node.phase}: only a node that is away can be removed",
+            hint="end its `primusd node`; half a minute later it is Away",
+        )
+    world = context.engine.world
+    left = tuple(_left_on(world, node.name))
+    if left and not body.lost:
+        raise ConflictError(
+            _left_words(world, node.name, left), hint=f"{_REMOVE} {node.name} --lost"
+        )
+    shown = node_document(node, world, context.live())
+    caller = caller_of(request)
+    lost = [Proposal(one.job, AttemptVanished(one, None, "nodeLost"), caller) for one in left]
+    for first in range(0, len(lost), PROPOSALS_PER_STEP_MAX):
+        await context.engine.propose_all(lost[first : first + PROPOSALS_PER_STEP_MAX])
+    # Refused where one of these was: the node then still keeps a slot.
+    await context.engine.propose(ADMISSION, RemovalRequested(node.name), by=caller)
+    return answer(shown)
+
+
+_REMOVE = "if that host is gone for good they count as lost: primusctl nodes remove"
+
+
+def _left_on(world: World, node: str) -> Iterator[AttemptId]:
+    """Yield the attempts on a node that are not known to be over."""
+    for job in world.jobs.values():
+        for role in job.roles.values():
+            for replica in replicas_of(role):
+                for one in replica.attempts:
+                    is_over = one.phase is AttemptPhase.GONE and not one.is_quarantined
+                    if one.node == node and not is_over:
+                        yield AttemptId(job.uid, role.name, replica.index, one.number)
+
+
+def _left_words(world: World, node: str, left: tuple[AttemptId, ...]) -> str:
+    names = [f"{one.replica} of {world.jobs[one.job].spec.name}" for one in left[:3]]
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    return f"it is not known that {', '.join(names)}{more} ended on {node}"
 
 
 def _uid_of(request: web.Request, namespace: str, name: str) -> str:

@@ -15,7 +15,7 @@ from primusd.ctl.draining import drain_node, shown_phase
 from primusd.ctl.failures import USAGE, CtlError
 from primusd.ctl.output import Printer, local_time, short_bytes
 
-NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "drain", "exclude", "forgive")
+NODE_ACTIONS = ("list", "add", "cordon", "uncordon", "drain", "exclude", "forgive", "remove")
 STRAY_ACTIONS = ("list", "adopt", "stop")
 _FORMS = ("table", "wide", "json", "yaml", "name", "jsonl")
 
@@ -52,6 +52,7 @@ def _needs_name(verb: str, action: str, name: str) -> str:
 @click.option("--for", "lasting", metavar="TIME", help="exclude: how long, as 1h; at most 7d.")
 @click.option("--job", default="", metavar="NAME", help="exclude: keep this job alone off it.")
 @click.option("--reason", default="", metavar="TEXT", help="exclude: why; others see it.")
+@click.option("--lost", is_flag=True, help="remove: what ran there is lost, and begins elsewhere.")
 @shared_options
 @pass_call
 def nodes(call: Call, /, action: str, name: str, **options: object) -> None:
@@ -59,7 +60,7 @@ def nodes(call: Call, /, action: str, name: str, **options: object) -> None:
 
     add writes the file for: primusd node --bootstrap FILE. It holds a key. drain moves what runs
     there elsewhere, one replica of a role at a time. exclude leaves a node out for a while, forgive
-    ends that.
+    ends that. remove forgets one that is away and gone for good.
     """
     if action == "list":
         _list_nodes(call)
@@ -80,6 +81,10 @@ def nodes(call: Call, /, action: str, name: str, **options: object) -> None:
             )
         case "exclude":
             _exclude_node(call, name, options)
+        case "remove":
+            body = {"lost": bool(options["lost"])}
+            node = call.client.call("POST", named_path("nodes", name, action), body=body)
+            call.printer_of(_FORMS).line(f"{text(node, 'name')} removed")
         case _:
             _say(call, call.client.call("POST", named_path("nodes", name, action), body={}))
 

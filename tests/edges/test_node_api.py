@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from primusd.admission.events import NodeWentAway
 from primusd.ctl.client import Json, job_path
 from primusd.ctl.failures import ApiError
 from tests.edges.api_server import NAMESPACE, Server, job_file, serve
@@ -88,9 +89,48 @@ def test_a_node_is_left_out_for_all_or_for_one_job(server: Server) -> None:
     assert "keptOff" not in forgiven
 
 
+def test_a_node_that_is_gone_is_removed_and_what_it_took_along_is_lost(server: Server) -> None:
+    uid = str(server.submit()["uid"])
+    server.run_job(uid)
+    there = refused(server, f"{NODE}:remove", {})
+    server.tell("", NodeWentAway("n1"))
+    unknown = refused(server, f"{NODE}:remove", {})
+    server.node("n2")
+
+    removed = post(server, f"{NODE}:remove", lost=True)
+
+    assert (there.status, "n1 is Ready: only a node that is away" in there.message) == (409, True)
+    assert (unknown.status, unknown.code) == (409, "PhaseConflict")
+    assert unknown.message == (
+        "it is not known that worker-0 of hello, worker-1 of hello ended on n1"
+    )
+    assert unknown.hint.endswith("primusctl nodes remove n1 --lost")
+    assert (removed["name"], removed["phase"]) == ("n1", "Away")
+    found = server.client.get("/api/v1/nodes")["items"]
+    assert isinstance(found, list)
+    assert [one["name"] for one in found] == ["n2"]
+    replica = server.client.get(f"{NAMESPACE}/hello/replicas/worker-1")
+    attempts = replica["attempts"]
+    assert isinstance(attempts, list)
+    assert [one["node"] for one in attempts] == ["n1", "n2"]
+    assert attempts[0]["outcome"]["cause"] == "NodeLost"
+
+
+def test_an_empty_node_is_removed_without_a_word_and_an_unknown_one_is_told(
+    server: Server,
+) -> None:
+    server.node("n2")
+    server.tell("", NodeWentAway("n2"))
+
+    post(server, "/api/v1/nodes/n2:remove")
+
+    assert refused(server, "/api/v1/nodes/n2:remove", {}).status == 404
+
+
 @pytest.mark.parametrize(
     ("action", "body", "text"),
     [
+        ("remove", {"lost": "yes"}, "the body cannot be used"),
         ("drain", {"now": 1}, "the body cannot be used"),
         ("drain", {"later": True}, "the body cannot be used"),
         ("exclude", {}, "the body cannot be used"),

@@ -8,7 +8,14 @@ import pytest
 from msgspec import Struct
 
 from primusd import watch as watching
-from primusd.admission.events import CordonRequested, NodeSeen, UncordonRequested
+from primusd.admission.events import (
+    CordonRequested,
+    NodeExclusionRequested,
+    NodeSeen,
+    NodeWentAway,
+    RemovalRequested,
+    UncordonRequested,
+)
 from primusd.clock import ManualClock
 from primusd.core import World
 from primusd.engine import Anew, Engine, EngineSettings
@@ -380,6 +387,33 @@ def test_a_refill_reaches_back_to_the_newest_deletion_or_gap() -> None:
 
         assert refilled(entries, stage.engine.world)[1] == forgotten
         assert refilled((*entries[:2], *entries[-1:]), stage.engine.world)[1] == len(entries) - 1
+
+    play(first, journal)
+    play(second, journal)
+
+
+def test_a_refill_tells_of_a_node_left_out_and_reaches_back_to_one_that_was_removed() -> None:
+    journal = MemoryJournal()
+
+    async def first(stage: Stage) -> None:
+        await stage.node()
+        for event in (NodeWentAway("n1"), RemovalRequested("n1")):
+            await stage.engine.propose(ADMISSION, event, by="test")
+        await stage.node()
+        await stage.engine.propose(ADMISSION, NodeExclusionRequested("n1", 60_000), by="test")
+
+    async def second(stage: Stage) -> None:
+        entries = (await journal.load()).entries
+
+        changes, oldest = refilled(entries, stage.engine.world)
+        newest = max(one.revision for one in changes if one.key == "n1")
+
+        # The last entry is that of the new term.
+        assert (oldest, newest) == (0, entries[-2].revision)
+        for event in (NodeWentAway("n1"), RemovalRequested("n1")):
+            await stage.engine.propose(ADMISSION, event, by="test")
+        entries = (await journal.load()).entries
+        assert refilled(entries, stage.engine.world)[1] == entries[-1].revision
 
     play(first, journal)
     play(second, journal)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.conftest import WAIT_S
+from tests.real.conftest import WAIT_S, with_kill
 from tests.real.second_node import Second, cordon_first, placed, started, submit, worker
 from tests.real.test_deaths import trainer_of
 
@@ -208,6 +208,41 @@ def test_cordoned_nodes_get_nothing_and_uncordoned_ones_do(head: Any, second: Se
     assert set(placed(head, name).values()) == {"b"}
     head.ctl("nodes", "uncordon", first)
     assert {one["phase"] for one in head.document("nodes", "list")["items"]} == {"Ready"}
+
+
+@pytest.mark.soak
+def test_a_node_that_is_gone_for_good_is_removed_and_its_replicas_begin_elsewhere(
+    head: Any, second: Second
+) -> None:
+    """Node, executor and trainer die as with their host; nobody waits for `replaceAfter`."""
+    started(head, second)
+    first, go = cordon_first(head), head.folder / "go"
+    name = submit(head, f"while ! test -e {go}; do sleep 0.02; done")
+    head.until("it runs", lambda: head.phase(name) == "Running")
+    early = head.ctl("nodes", "remove", "b", "--lost", allowed=(4,))
+    head.ctl("nodes", "uncordon", first)
+
+    second.kill()
+    for pid in head.processes(str(second.state)):
+        with_kill(pid)
+    head.until("it is away", lambda: second.document().get("phase") == "Away")
+    asked = head.ctl("nodes", "remove", "b", allowed=(4,))
+    removed = head.ctl("nodes", "remove", "b", "--lost").stdout
+    head.until("it runs elsewhere", lambda: placed(head, name) == {"worker-0": first})
+    go.touch()
+
+    assert "only a node that is away can be removed" in early.stderr
+    assert "it is not known that worker-0 of two ended on b" in asked.stderr
+    assert removed == "b removed\n"
+    assert head.ended(name)["phase"] == "Succeeded"
+    assert head.attempts(name) == {"worker-0": 2}
+    assert second.document() == {}
+    causes = [
+        one["outcome"]["cause"]
+        for one in head.document("get", name, "--replicas")["items"][0]["attempts"]
+    ]
+    # Its executor is given up after the same half minute as its node.
+    assert causes in (["Lost", "Completed"], ["NodeLost", "Completed"])
 
 
 def secure(head: Any) -> None:

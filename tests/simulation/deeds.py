@@ -393,6 +393,7 @@ DEEDS: dict[str, Do] = {
     "uncordon": _ask_node(adm.UncordonRequested),
     "forgive": _ask_node(adm.ForgiveRequested),
     "exclude node": _exclude,
+    "remove node": _ask_node(adm.RemovalRequested),
     "measure load": _load,
     "set queue": _set_queue,
     "rush": _rush,

@@ -31,6 +31,11 @@ STORIES: tuple[Script, ...] = (
         for seed in range(4)
         for at_ms in (1_900, 3_000, 5_000, 10_000)
     ),
+    # A person decides before all of it runs.
+    *(
+        Script(1, _job("servers"), (Deed(at_ms, "finish", at_ms),))
+        for at_ms in range(400, 1_300, 150)
+    ),
     # A failed replica is asked to run again while its job goes on.
     *(
         Script(
@@ -65,6 +70,18 @@ STORIES: tuple[Script, ...] = (
     *(
         Script(seed, _job("long work", "all GPUs"), (Deed(6_000, "rush", seed),))
         for seed in range(3)
+    ),
+    # A host is gone, is forgotten, and comes back all the same.
+    *(
+        Script(
+            seed,
+            (PlannedJob(0, 100_000, LONG),),
+            (
+                Deed(5_000, "lose host", seed),
+                *(Deed(at_ms, "remove node", at_ms) for at_ms in (36_000, 45_000, 60_000)),
+            ),
+        )
+        for seed in range(6)
     ),
     # A host that takes nothing new fails all the same.
     *(
