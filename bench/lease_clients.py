@@ -1,19 +1,22 @@
-"""Readers that lease and acknowledge as fast as they are answered, for `bench/lease_wire.py`.
+"""Readers that report as fast as they are answered, for `bench/lease_wire.py`.
 
-    python -m bench.lease_clients PORT UID KEY FIRST COUNT WANT websocket|post PER_S SECONDS
+    python -m bench.lease_clients PORT UID KEY FIRST COUNT websocket|post
 
-Says `ready` once all are connected, begins at the first line on its standard input, and prints at
-the end leases, exchanges, seconds, and the 50th and 99th percentile of an exchange in ms. PER_S
-exchanges a second are begun in all; 0: each begins once it was answered.
+Says `ready` once all are connected. Each line `WANT PER_S SECONDS` on its standard input is one
+measurement, answered by leases, exchanges, seconds, and the 50th and 99th percentile of an exchange
+in ms. With WANT each exchange ends all leases of a reader and asks for so many; 0: it tells how far
+the reader got in the one that it has, as a trainer's beat does. PER_S exchanges a second are begun
+in all; 0: each begins once it was answered.
 """
 
 import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import aiohttp
+import msgspec
 
 from bench.lease_head import CLUSTER, STREAM
 from primusd.datafeed.protocol import FeedReport, Held
@@ -30,43 +33,51 @@ from primusd.executor.protocol import (
 from primusd.job.ids import AttemptId
 
 CONNECT_AT_ONCE = 64
+STEP_BYTES = 4 << 10
+"""How far a reader gets from one beat to the next."""
 INCARNATION = "0123456789abcdef"
 TYPE = {"Content-Type": "application/msgpack"}
 Exchange = Callable[[Report], Awaitable[Orders]]
 
 
 class Reader:
-    """One reader: it reports that all it holds was taken, and wants as much again."""
+    """One reader, which has a lease from its first turn on."""
 
-    def __init__(self, attempt: AttemptId, want: int, exchange: Exchange) -> None:
+    def __init__(self, attempt: AttemptId, exchange: Exchange) -> None:
         self._attempt = attempt
-        self._want = want
         self._exchange = exchange
         self._seq = 0
         self._held: tuple[Held, ...] = ()
         self.leases = 0
         self.took_ms: list[float] = []
 
-    async def turn(self) -> None:
+    async def turn(self, want: int) -> None:
         """Make one exchange."""
         self._seq += 1
-        feed = FeedReport(STREAM, self._held, self._want, rows_per_s=50_000)
+        self._held = tuple(_moved(one, is_done=want > 0) for one in self._held)
+        feed = FeedReport(STREAM, self._held, want, rows_per_s=50_000)
         began = time.perf_counter()
         orders = await self._exchange(Report(self._seq, "holding", 0, None, None, feeds=(feed,)))
         self.took_ms.append((time.perf_counter() - began) * 1000)
         leases = orders.feeds[0].leases if orders.feeds else ()
-        self.leases += len(leases)
+        self.leases += len(leases) if want else 0
         self._held = tuple(
-            Held(STREAM, one.epoch, one.unit, one.lo, one.token, one.hi, one.hi) for one in leases
+            Held(STREAM, one.epoch, one.unit, one.lo, one.token, one.position, one.hi)
+            for one in leases
         )
 
-    async def run(self, end: float, every_s: float, first_s: float) -> None:
+    async def run(self, want: int, end: float, every_s: float, first_s: float) -> None:
         """Make exchanges until a moment, each so long after the last one."""
         due = time.perf_counter() + first_s
         while time.perf_counter() < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()) if every_s else 0.0)
-            await self.turn()
+            await self.turn(want)
             due += every_s
+
+
+def _moved(held: Held, *, is_done: bool) -> Held:
+    position = held.hi if is_done else min(held.hi, held.position + STEP_BYTES)
+    return msgspec.structs.replace(held, position=position)
 
 
 def hello(attempt: AttemptId) -> Hello:
@@ -121,10 +132,10 @@ WAYS = {"websocket": by_websocket, "post": by_post}
 
 
 async def main(words: list[str]) -> None:
-    """Connect, wait for the word, exchange, print."""
+    """Connect, and measure what each line asks for."""
     port, uid, key = words[:3]
-    first, count, want = (int(word) for word in words[3:6])
-    way, per_s, seconds = WAYS[words[6]], float(words[7]), float(words[8])
+    first, count = (int(word) for word in words[3:5])
+    way = WAYS[words[5]]
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Authorization": f"Bearer {key}"}
     base = f"http://127.0.0.1:{port}"
@@ -134,30 +145,37 @@ async def main(words: list[str]) -> None:
         async def made(index: int) -> Reader:
             attempt = AttemptId(uid, "worker", index, 1)
             async with slots:
-                reader = Reader(attempt, want, await way(session, attempt))
-                await reader.turn()
+                reader = Reader(attempt, await way(session, attempt))
+                await reader.turn(1)
             return reader
 
         readers = await asyncio.gather(*(made(first + index) for index in range(count)))
         print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        for reader in readers:
-            reader.took_ms.clear()
-            reader.leases = 0
-        began = time.perf_counter()
-        every_s = count / per_s if per_s else 0.0
-        await asyncio.gather(
-            *(
-                reader.run(began + seconds, every_s, every_s * number / count)
-                for number, reader in enumerate(readers)
-            )
-        )
-        took_s = time.perf_counter() - began
-        took = sorted(one for reader in readers for one in reader.took_ms)
-        leases = sum(reader.leases for reader in readers)
-        half, most = took[len(took) // 2], took[int(len(took) * 0.99)]
-        print(json.dumps([leases, len(took), took_s, half, most]), flush=True)
+        while asked := (await asyncio.to_thread(sys.stdin.readline)).split():
+            want, per_s, seconds = int(asked[0]), float(asked[1]), float(asked[2])
+            print(json.dumps(await measured(readers, want, per_s, seconds)), flush=True)
     # Thousands of connections need no good-bye.
+
+
+async def measured(
+    readers: Sequence[Reader], want: int, per_s: float, seconds: float
+) -> list[float]:
+    """Return leases, exchanges, seconds, and the 50th and 99th percentile in ms."""
+    for reader in readers:
+        reader.took_ms.clear()
+        reader.leases = 0
+    began = time.perf_counter()
+    every_s = len(readers) / per_s if per_s else 0.0
+    await asyncio.gather(
+        *(
+            reader.run(want, began + seconds, every_s, every_s * number / len(readers))
+            for number, reader in enumerate(readers)
+        )
+    )
+    took_s = time.perf_counter() - began
+    took = sorted(one for reader in readers for one in reader.took_ms)
+    leases = sum(reader.leases for reader in readers)
+    return [leases, len(took), took_s, took[len(took) // 2], took[int(len(took) * 0.99)]]
 
 
 if __name__ == "__main__":
