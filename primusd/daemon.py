@@ -75,7 +75,6 @@ REFILL_ENTRIES_MAX = 2_000
 LOOK_S = 0.05
 LEAD_AGAIN_S = 0.1
 NEWER_AGAIN_S = 10.0
-HEADS_AGAIN_S = 1.0
 STANDS_BY = "stands by in"
 OVER = frozenset({AttemptPhase.ENDED, AttemptPhase.GONE})
 
@@ -213,6 +212,7 @@ class Daemon:
                 if not store.is_shared:
                     await self._open(group, parts, store)
                 self._leads = True
+                store.news.tell()
                 self._say("leads")
                 systemd.notify_ready(f"leads, term {parts.engine.term}")
                 await anyio.sleep_forever()
@@ -221,6 +221,7 @@ class Daemon:
 
     def _build(self, store: Store) -> Parts:
         config_now = self._loaded.config
+        copy = None if store.followed is None else WarmCopy(store.followed)
         engine = Engine(
             store.journal,
             store.election,
@@ -232,7 +233,7 @@ class Daemon:
                 snapshot_every_ms=config_now.store.snapshot_every_ms,
             ),
             admits=partial(self._refusal, store),
-            copy=None if store.followed is None else WarmCopy(store.followed),
+            copy=copy,
         )
         return build_parts(
             self._prepared,
@@ -243,6 +244,8 @@ class Daemon:
                 config=lambda: self._loaded,
                 access=lambda: self._access,
                 members=store.heads,
+                news=store.news,
+                copy=copy,
                 is_leader=lambda: self._leads or not store.is_shared,
                 resign=store.election.resign,
                 load=store.journal.load,
@@ -284,9 +287,9 @@ class Daemon:
         """Answer, be it only with who leads, and let the node of this host find us."""
         await group.start(self._serve, parts.app)
         # A node that somebody else starts (its own unit, another user) finds us by it as well.
-        self._introduce_node(store.heads())
+        known = self._introduce_node(store.heads())
         if store.is_shared:
-            group.start_soon(self._keep_introduced, store)
+            group.start_soon(self._keep_introduced, store, known)
         if not self._prepared.flags.no_node:
             group.start_soon(keep_node, self._state)
         if (every_ms := systemd.watchdog_every_ms()) is not None:
@@ -347,11 +350,10 @@ class Daemon:
         )
         return heads
 
-    async def _keep_introduced(self, store: Store) -> None:
+    async def _keep_introduced(self, store: Store, known: tuple[str, ...]) -> None:
         """Write that file anew whenever heads come or go."""
-        known = all_heads(self._prepared, store.heads())
         while True:
-            await anyio.sleep(HEADS_AGAIN_S)
+            await store.news.wait()
             if all_heads(self._prepared, store.heads()) != known:
                 known = self._introduce_node(store.heads())
 

@@ -219,6 +219,12 @@ class DeposedError(StoreUnavailableError):
     code = "NotLeader"
 
 
+class LeaderLostError(StoreUnavailableError):
+    """The leader went while it worked for a follower: nobody knows whether it was done."""
+
+    code = "LeaderLost"
+
+
 class NewerSchemaError(PrimusdError):
     """The store was written by a newer version of primusd; this one must not touch it."""
 

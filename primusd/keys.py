@@ -23,6 +23,11 @@ def feed_key(secret: bytes, uid: str) -> str:
     return _key(secret, f"feed:{uid}")
 
 
+def head_key(secret: bytes) -> bytes:
+    """Return the key with which heads sign what they tell each other of callers."""
+    return _key(secret, "head:").encode()
+
+
 def is_key(shown: str, right: str) -> bool:
     """Return whether a key is the right one, in a time that tells nothing about it."""
     return hmac.compare_digest(shown.encode(), right.encode())

@@ -33,12 +33,13 @@ from primusd.liveness import Liveness
 from primusd.mirroring import Mirror
 from primusd.startup import Prepared, all_heads, blobs_folder, ca_of
 from primusd.state.archive import Archive
-from primusd.state.election import Heads
+from primusd.state.election import Heads, News
 from primusd.state.figures import StoreFigures
 from primusd.state.journal import Loaded as Stored
 from primusd.sweep import Strays
 from primusd.views.live import Live
 from primusd.views.rendering import Renderer
+from primusd.warm_copy import WarmCopy
 from primusd.watch import Watch
 
 STUCK_MS = 30_000
@@ -69,6 +70,10 @@ class Around(Struct, frozen=True):
     """Who may come in over TCP."""
     members: Callable[[], Heads]
     """The heads of the cluster."""
+    news: News
+    """Told when other heads lead, or are there, than before."""
+    copy: WarmCopy | None
+    """What is kept of another head's work."""
     is_leader: Callable[[], bool]
     """Whether the parts are at work: others are turned away before."""
     resign: Callable[[], Awaitable[None]]
@@ -174,6 +179,8 @@ def _context(
         strays=strays,
         heads=heads,
         members=around.members,
+        news=around.news,
+        copy=around.copy,
         is_leader=around.is_leader,
         resign=around.resign,
         ca=lambda: ca_of(config()),

@@ -19,7 +19,7 @@ from primusd.state.archive import Archive
 from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.directory import EmbeddedElection
-from primusd.state.election import Election, Heads, Identity
+from primusd.state.election import Election, Heads, Identity, News
 from primusd.state.embedded import EmbeddedJournal, embedded_figures
 from primusd.state.figures import StoreFigures
 from primusd.state.journal import Followed, Journal
@@ -41,6 +41,8 @@ class Store(Struct, frozen=True):
     """Measures it now."""
     heads: Callable[[], Heads]
     """Who leads and who is there; of an embedded store nobody else."""
+    news: News
+    """Told when others lead, or are there, than before."""
     followed: Followed | None
     """The journal as other heads write it; None: nobody else does, so the lead is lost for good."""
     refusal: Callable[[], PrimusdError | None] = lambda: None
@@ -72,7 +74,9 @@ async def opened_store(
     journal = EmbeddedJournal(path, archive=archive, ballast=ballast, limits=limits)
     figures = partial(anyio.to_thread.run_sync, embedded_figures, path)
     try:
-        yield Store(journal, EmbeddedElection(prepared.directory), figures, Heads, followed=None)
+        yield Store(
+            journal, EmbeddedElection(prepared.directory), figures, Heads, News(), followed=None
+        )
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
             await journal.close()
@@ -111,6 +115,7 @@ async def _opened_etcd(
             store.election,
             store.upkeep.measured,
             lambda: store.members.heads,
+            store.members.news,
             followed=store.journal,
             refusal=store.upkeep.refusal,
         )

@@ -18,23 +18,18 @@ from aiohttp.typedefs import Middleware
 from msgspec import Struct
 
 from primusd.api.problems import Handler
+from primusd.api.vouching import Caller
 from primusd.errors import ConfigError, ForbiddenError, Problem, UnauthorizedError
 
 ROLES = ("admin", "write", "read")
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/version", "/openapi.json"})
+OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/openapi.json"})
 KEYED_PREFIXES = ("/executor/", "/node/")
 """Executors and nodes show a key of their own, which their paths check."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PEER = Layout("3i")
 
-
-class Caller(Struct, frozen=True):
-    """Who sent a request."""
-
-    name: str
-    """As the journal keeps it: `uid:1000 (ann)`, `token:ci`."""
-    role: str
+VouchedFor = Callable[[web.Request], Caller | None]
 
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
@@ -92,8 +87,20 @@ def token_of(name: str, role: str, secret: str) -> Token:
     return Token(name, role, hashlib.sha256(secret.encode()).hexdigest())
 
 
-def authenticate(request: web.Request, access: Access) -> Caller:
+def _by_nobody(_request: web.Request) -> Caller | None:
+    """Return nobody: there is no other head."""
+    return None
+
+
+def authenticate(
+    request: web.Request, access: Access, vouched_for: VouchedFor = _by_nobody
+) -> Caller:
     """Return who sent the request.
+
+    Args:
+        request: As it came.
+        access: What is checked.
+        vouched_for: Returns for whom another head vouches that handed the request on.
 
     Raises:
         UnauthorizedError: No token, or one that is not known.
@@ -103,7 +110,11 @@ def authenticate(request: web.Request, access: Access) -> Caller:
     if peer is not None:
         return Caller(peer, "admin")
     _check_host(request, access.hosts)
-    caller = _token_caller(request.headers, access.tokens) or _certified_caller(request)
+    caller = (
+        vouched_for(request)
+        or _token_caller(request.headers, access.tokens)
+        or _certified_caller(request)
+    )
     if caller is None:
         if request.method in READING_METHODS and access.page_reads_without_token:
             return Caller("anonymous", "read")
@@ -175,13 +186,13 @@ def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(KEYED_PREFIXES)
 
 
-def authenticator(access: Callable[[], Access]) -> Middleware:
+def authenticator(access: Callable[[], Access], vouched_for: VouchedFor = _by_nobody) -> Middleware:
     """Return the middleware that lets nobody in unknown."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_open(request.path):
-            request[CALLER] = authenticate(request, access())
+            request[CALLER] = authenticate(request, access(), vouched_for)
         return await handler(request)
 
     return check

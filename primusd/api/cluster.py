@@ -5,9 +5,11 @@ import html
 import msgspec
 import structlog
 from aiohttp import web
+from msgspec import UNSET
 
-from primusd.api.asking import CONTEXT, answer, caller_of, context_of
-from primusd.api.leading import not_leader
+from primusd.api.asking import CONTEXT, answer, caller_of, context_of, flag
+from primusd.api.context import Context
+from primusd.api.forwarding import FORWARDER, not_leader
 from primusd.api.openapi import OPENAPI
 from primusd.api.problems import LEADER
 from primusd.errors import ConflictError, NotFoundError, NotLeaderError
@@ -40,18 +42,36 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Tell whether this daemon leads and can record."""
+    """Tell whether this daemon does what it is asked: it leads and can record, or hands it on.
+
+    With `?leads` whether it leads and can record.
+    """
     context = request.app[CONTEXT]
     outage = context.engine.outage
     if not context.is_leader() and (outage is None or isinstance(outage, NotLeaderError)):
         outage = not_leader(context.members())
+        if not flag(request, "leads"):
+            return await _follows(request)
     if outage is None:
         return web.Response(text="ok\n")
-    reason = outage.message
     headers = {"Retry-After": "1"}
     if isinstance(outage, NotLeaderError) and outage.leader is not None:
         headers[LEADER] = outage.leader
-    return web.Response(text=f"{reason}\n", status=503, headers=headers)
+    return web.Response(text=f"{outage.message}\n", status=503, headers=headers)
+
+
+async def _follows(request: web.Request) -> web.Response:
+    """Tell whether a head that stands by reaches the leader."""
+    heads = request.app[CONTEXT].members()
+    leader = heads.leader
+    address = next(iter(leader.addresses), "") if leader is not None else ""
+    text, status = "ok", 200
+    try:
+        await request.app[FORWARDER].check_reached()
+    except NotLeaderError as error:
+        text, status = error.message, 503
+    headers = {LEADER: address} | ({} if status == 200 else {"Retry-After": "1"})
+    return web.Response(text=f"{text}\n", status=status, headers=headers)
 
 
 async def version(request: web.Request) -> web.Response:
@@ -79,21 +99,13 @@ async def resign(request: web.Request) -> web.Response:
 
 async def cluster(request: web.Request) -> web.Response:
     """Tell who leads, and how well the journal follows."""
-    context = context_of(request)
+    context = request.app[CONTEXT]
     config, engine = context.config().config, context.engine
     heads = context.members()
-    own = documents.Member(
-        name=config.member,
-        url=config.listen.advertise or config.listen.tcp,
-        version=context.version,
-    )
-    others = tuple(
-        documents.Member(name=one.member, url=next(iter(one.addresses), ""), version=one.version)
-        for one in heads.members
-        if one.member != config.member
-    )
-    leads = context.is_leader()
+    leads = context.is_leader() and engine.term > 0
+    copy = None if leads else copy_of(context)
     leader = config.member if leads else heads.leader.member if heads.leader else ""
+    world = engine.world if copy is None or context.copy is None else context.copy.world
     return answer(
         documents.Cluster(
             name=config.cluster,
@@ -101,15 +113,46 @@ async def cluster(request: web.Request) -> web.Response:
             leader=leader,
             member=config.member,
             term=engine.term if leads else heads.term,
-            revision=str(engine.revision),
-            members=(own, *others),
+            revision=str(engine.revision) if copy is None else copy.revision,
+            members=_members(context),
             store=documents.StoreStatus(kind=config.store.kind),
             journal_lag_ms=engine.journal_lag_ms(),
             clock_skew_ms=engine.skew_ms(),
-            jobs=len(engine.world.jobs),
+            jobs=len(world.jobs),
             pid=context.pid,
-            wedged=engine.world.admission.wedged,
+            wedged=world.admission.wedged,
+            copy=UNSET if copy is None else copy,
         )
+    )
+
+
+def _members(context: Context) -> tuple[documents.Member, ...]:
+    """Return all heads, this one first."""
+    config = context.config().config
+    own = documents.Member(
+        name=config.member,
+        url=config.listen.advertise or config.listen.tcp,
+        version=context.version,
+    )
+    others = (
+        documents.Member(name=one.member, url=next(iter(one.addresses), ""), version=one.version)
+        for one in context.members().members
+        if one.member != config.member
+    )
+    return (own, *others)
+
+
+def copy_of(context: Context) -> documents.Copy | None:
+    """Return what this head has of another one's work; None: it is no head that stands by."""
+    if context.copy is None:
+        return None
+    copy, seen = context.copy, context.copy.seen()
+    age_ms = context.clock.boot_ms() - seen.complete_ms if seen.complete_ms else UNSET
+    return documents.Copy(
+        revision=str(copy.revision),
+        behind=max(0, seen.newest - copy.revision),
+        age_ms=age_ms,
+        refused=copy.refused.message if copy.refused is not None else UNSET,
     )
 
 
@@ -118,7 +161,7 @@ async def metrics(request: web.Request) -> web.Response:
     # Its client costs a tenth of the daemon's start.
     from primusd.api.metrics import metrics_text  # noqa: PLC0415
 
-    text = metrics_text(context_of(request))
+    text = metrics_text(request.app[CONTEXT])
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 

@@ -17,11 +17,12 @@ from primusd.executor.protocol import Answer
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
-from primusd.state.election import Heads
+from primusd.state.election import Heads, News
 from primusd.state.figures import StoreFigures
 from primusd.state.journal import Loaded as Stored
 from primusd.sweep import Strays
 from primusd.views.live import NOTHING_LIVE, Live
+from primusd.warm_copy import WarmCopy
 from primusd.watch import Watch
 
 
@@ -97,6 +98,10 @@ class Context(Struct, frozen=True):
     """Whether this daemon leads and all its parts work."""
     members: Callable[[], Heads] = Heads
     """The heads of the cluster; empty where there is one only."""
+    news: News = News()
+    """Told when other heads lead, or are there, than before; and when this one begins to lead."""
+    copy: WarmCopy | None = None
+    """What is kept of another head's work; None: no other one may lead."""
     resign: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
     """Lets another head lead; this one stands by from then on."""
     is_healthy: Callable[[], bool] = lambda: True

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from msgspec import UNSET
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from primusd.api.cluster import copy_of
 from primusd.api.context import Context
 from primusd.api.feed_metrics import stream_metrics
 from primusd.job.phases import JobPhase, NodePhase
@@ -24,6 +26,11 @@ class _State(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every figure."""
         engine = self._context.engine
+        leads = self._context.is_leader() and engine.term > 0
+        yield _one("primus_leads", "Whether this head leads.", leads)
+        if not leads:
+            yield from self._standing_by()
+            return
         yield _one("primus_term", "Of this leadership.", engine.term)
         yield _one("primus_revision", "Of the newest journal entry.", engine.revision)
         yield _one(
@@ -40,6 +47,20 @@ class _State(Collector):
         yield from self._jobs()
         yield from self._nodes()
         yield from self._streams()
+
+    def _standing_by(self) -> Iterator[Metric]:
+        """Yield what is so with a head that stands by; figures of jobs are the leader's."""
+        copy = copy_of(self._context)
+        yield _one("primus_term", "Of this leadership.", self._context.members().term)
+        if copy is None:
+            return
+        yield _one("primus_revision", "Of the newest journal entry.", int(copy.revision))
+        yield _one("primus_copy_behind", "Entries that the warm copy lacks.", copy.behind)
+        if isinstance(copy.age_ms, int):
+            text = "Since the warm copy was last known to be complete."
+            yield _one("primus_copy_age_ms", text, copy.age_ms)
+        text = "Whether this head must not lead: a newer version wrote the store."
+        yield _one("primus_copy_refused", text, copy.refused is not UNSET)
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = self._context.engine.world.jobs.values()

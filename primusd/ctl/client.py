@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from primusd.ctl.exchange import PART_BYTES, Answer, Body, ask
 from primusd.ctl.failures import ApiError, NobodyLeadsError, UnreachableError
-from primusd.ctl.heads import CONNECT_S, Heads, connect, host_of, leader_named
+from primusd.ctl.heads import CONNECT_S, Heads, connect, host_of, leader_named, sent_on_to
 
 RETRY_DELAYS_S = (0.1, 0.5, 1.0)
 RETRIED_STATUSES = frozenset({429, 503})
@@ -202,20 +202,32 @@ class Client:
                     raise
                 way.said[address] = _words(error)
                 continue
-            self._heads.address = address
-            response = self._asked(connection, sent, silence_s)
-            leader = leader_named(response)
-            if leader is None:
+            shown = way.shown_to(address)
+            if not shown:
+                # Whoever takes our word, as one that was sent on has none for the next request.
+                self._heads.address = address
+            headers = self._headers(sent.headers, address, shown)
+            response = self._asked(connection, sent, silence_s, headers)
+            leader, given = leader_named(response), sent_on_to(response)
+            if leader is None and given is None:
                 return response
             with response:
                 way.said[address] = _title(response.read())
-            way.follow(address, leader)
+            if given is not None:
+                way.follow(address, given[0], shown=given[1])
+            elif leader is not None:
+                way.follow(address, leader)
         raise NobodyLeadsError(way.said)
 
-    def _asked(self, opened: socket, sent: _Request, silence_s: float | None) -> Answer:
+    def _asked(
+        self,
+        opened: socket,
+        sent: _Request,
+        silence_s: float | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
         begun = time.monotonic()
         try:
-            headers = self._headers(sent.headers)
             response = ask(opened, sent.method, sent.target, sent.data, headers)
             response.wait_at_most(silence_s)
         except BaseException:
@@ -226,16 +238,18 @@ class Client:
             sys.stderr.write(f"{sent.method} {sent.target} {response.status} {took_ms:.0f} ms\n")
         return response
 
-    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _headers(self, headers: Mapping[str, str], address: str, shown: str) -> dict[str, str]:
         # One connection per request: the response then owns the socket and closes it.
         sent = {
-            "Host": host_of(self.address),
+            "Host": host_of(address),
             "Accept": "application/json",
             "User-Agent": "primusctl",
             "Connection": "close",
         }
         sent |= headers
-        if self._token and not self.address.startswith("unix:"):
+        if shown:
+            sent["Authorization"] = shown
+        elif self._token and not address.startswith("unix:"):
             sent["Authorization"] = f"Bearer {self._token}"
         return sent
 

@@ -8,6 +8,11 @@ from primusd.ctl.exchange import Answer
 
 LEADER = "X-Primus-Leader"
 """A head that refuses because it does not lead names here who does, "" nobody; nothing was done."""
+SENT_ON_STATUS = 307
+"""A follower sends whoever watches or reads logs to the leader,"""
+PASS = "X-Primus-Pass"  # noqa: S105 - the name of a header
+"""with what it takes there for this one request, instead of a token."""
+PASS_SCHEME = "PrimusHead"  # noqa: S105 - how it is shown
 HOPS_MAX = 4
 CONNECT_S = 3.0
 """A head that takes no connection for so long is passed over where there are others."""
@@ -59,6 +64,7 @@ class Round:
     def __init__(self, first: str, given: tuple[str, ...]) -> None:
         self._waiting = list(dict.fromkeys([first, *given]))
         self._hops = 0
+        self._passes: dict[str, str] = {}
         self.said: dict[str, str] = {}
 
     def addresses(self) -> Iterator[str]:
@@ -68,12 +74,24 @@ class Round:
             if address not in self.said:
                 yield address
 
-    def follow(self, asked: str, leader: str) -> None:
-        """Ask next whom a follower named; a head that is known by TLS names none without."""
+    def follow(self, asked: str, leader: str, *, shown: str = "") -> None:
+        """Ask next whom a follower named; a head that is known by TLS names none without.
+
+        Args:
+            asked: Address of the follower.
+            leader: Address that it named; "" none.
+            shown: What that one takes in place of our token, for this request.
+        """
         is_safe = not asked.startswith("https:") or leader.startswith("https:")
         if leader and is_safe and self._hops < HOPS_MAX:
             self._hops += 1
             self._waiting.insert(0, leader)
+            if shown:
+                self._passes[leader] = f"{PASS_SCHEME} {shown}"
+
+    def shown_to(self, address: str) -> str:
+        """Return what a head takes in place of our token; "" nothing was given out for it."""
+        return self._passes.get(address, "")
 
 
 def connect(address: str, *, ca: str, within_s: float, timeout_s: float) -> socket.socket:
@@ -112,6 +130,14 @@ def leader_named(answer: Answer) -> str | None:
     """Return whom a head names that does not lead, "" nobody; None: it answers as the leader."""
     is_follower = answer.status == 503 and answer.has_header(LEADER)
     return answer.header(LEADER) if is_follower else None
+
+
+def sent_on_to(answer: Answer) -> tuple[str, str] | None:
+    """Return the address of the head that a follower sends us on to, and what it takes there."""
+    if answer.status != SENT_ON_STATUS:
+        return None
+    parts = urlsplit(answer.header("Location"))
+    return f"{parts.scheme}://{parts.netloc}", answer.header(PASS)
 
 
 def _unix(path: str, timeout_s: float) -> socket.socket:

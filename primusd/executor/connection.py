@@ -6,18 +6,20 @@ pulse (docs/protocol.md §1).
 """
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 
 import aiohttp
 import anyio
 
-from primusd.executor.protocol import MESSAGE_BYTES_MAX
+from primusd.executor.protocol import LOST, MESSAGE_BYTES_MAX
 
 DIAL_TIMEOUT_S = 10.0
 FETCH_TIMEOUT_S = 600.0
 FETCH_CHUNK_BYTES = 1 << 20
+REACH_TIMEOUT_S = 3.0
+"""For the connection alone: a host that is gone says nothing."""
 UNIX = "unix:"
 
 
@@ -50,15 +52,22 @@ class Head:
             base = "http://localhost"
         else:
             is_secure = self.address.startswith("https:")
-            connector = aiohttp.TCPConnector(ssl=_tls(self._ca) if is_secure else True)
+            connector = aiohttp.TCPConnector(ssl=trusting(self._ca) if is_secure else True)
             base = self.address.rstrip("/")
         headers = {"Authorization": f"Bearer {self._key}"}
-        async with aiohttp.ClientSession(base, connector=connector, headers=headers) as session:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REACH_TIMEOUT_S)
+        async with aiohttp.ClientSession(
+            base, connector=connector, headers=headers, timeout=timeout
+        ) as session:
             yield session
 
     @asynccontextmanager
-    async def connect(self, path: str) -> AsyncIterator["Connection"]:
+    async def connect(self, path: str, *, lost: Sequence[str] = ()) -> AsyncIterator["Connection"]:
         """Yield an open connection.
+
+        Args:
+            path: Of executors or nodes.
+            lost: Heads that did not answer: a follower names none of them before it has waited.
 
         Raises:
             UnreachableError: Nobody listens there, or no WebSocket is spoken.
@@ -66,7 +75,11 @@ class Head:
         async with self.session() as session:
             try:
                 with anyio.fail_after(DIAL_TIMEOUT_S):
-                    socket = await session.ws_connect(path, max_msg_size=MESSAGE_BYTES_MAX)
+                    socket = await session.ws_connect(
+                        path,
+                        max_msg_size=MESSAGE_BYTES_MAX,
+                        headers={LOST: ",".join(lost)} if lost else None,
+                    )
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise UnreachableError(_text(self.address, error)) from error
             try:
@@ -98,7 +111,7 @@ class Head:
 
 
 @cache
-def _tls(ca: str | None) -> ssl.SSLContext:
+def trusting(ca: str | None) -> ssl.SSLContext:
     """Return what heads are judged by: the authorities of this host, and what the head gave out.
 
     That may be its own certificate alone. aiohttp's own context knows no authorities (see

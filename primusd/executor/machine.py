@@ -28,6 +28,7 @@ REPORT_EVERY_MIN_MS = 50
 DIAL_FIRST_MS = 200
 DIAL_MAX_MS = 5_000
 DIALS_AT_ONCE_MAX = 4
+LOST_MAX = 4
 REFUSED_RETRY_MS = 60_000
 NEVER_ANSWERED_MS = 600_000
 DELIVER_MS = 3_600_000
@@ -72,6 +73,8 @@ class Link(Struct, frozen=True):
     """Not before; while the connection is open: as the refusal said, 0 it said nothing."""
     head: int = 0
     """Position in `heads` of the one to dial next, or dialled now."""
+    sent_on: int = 0
+    """By followers in a row."""
 
 
 class Executor(Struct, frozen=True):
@@ -100,6 +103,8 @@ class Executor(Struct, frozen=True):
     heard_ms: int = 0
     """When a head last gave an order; 0 never."""
     link: Link = Link()
+    lost: tuple[str, ...] = ()
+    """Heads that did not answer since the last welcome, the newest first."""
 
     @property
     def phase(self) -> str:
@@ -238,8 +243,8 @@ def _welcomed(state: Executor, welcome: Welcome, now_ms: int) -> Executor:
     order = state.order if welcome.order is None else welcome.order
     if state.order is not None:
         order = state.order
-    link = replace(state.link, is_welcome=True, dials=0, opened_ms=now_ms)
-    return replace(state, order=order, heard_ms=now_ms, link=link)
+    link = replace(state.link, is_welcome=True, dials=0, sent_on=0, opened_ms=now_ms)
+    return replace(state, order=order, heard_ms=now_ms, link=link, lost=())
 
 
 def _ordered(state: Executor, orders: Orders, now_ms: int) -> Executor:
@@ -288,7 +293,7 @@ def _refused(state: Executor, refused: Refused, now_ms: int, chance: float) -> E
         case "attemptTaken" if state.trainer is None and state.exit is None:
             return replace(state, is_taken=True)
         case "notLeader":
-            return _redirected(state, refused.heads, now_ms)
+            return _redirected(state, refused, now_ms, chance)
         case "busy":
             wait_ms = int(refused.retry_ms * (0.5 + chance))
         case "wrongCluster" if state.link.dials + 1 < len(state.heads):
@@ -300,13 +305,21 @@ def _refused(state: Executor, refused: Refused, now_ms: int, chance: float) -> E
     return replace(state, link=replace(state.link, dial_ms=now_ms + wait_ms))
 
 
-def _redirected(state: Executor, heads: tuple[str, ...], now_ms: int) -> Executor:
-    """Dial the heads that a follower named; two that name each other are not dialled for ever."""
-    known = state.heads[state.link.head % len(state.heads)]
-    others = tuple(head for head in heads if head != known)
-    if not others or state.link.dials >= DIALS_AT_ONCE_MAX:
-        return state
-    link = replace(state.link, head=0, dial_ms=now_ms)
+def _redirected(state: Executor, refused: Refused, now_ms: int, chance: float) -> Executor:
+    """Dial the heads that a follower named; two that name each other are not dialled for ever.
+
+    One that says when to dial again has kept us waiting for a leader: it answers as soon as there
+    is one, so nothing is won by staying away for longer.
+    """
+    link = state.link
+    if refused.retry_ms:
+        wait_ms = int(refused.retry_ms * (0.5 + chance))
+        link = replace(link, dials=0, sent_on=0, dial_ms=now_ms + wait_ms)
+    known = state.heads[link.head % len(state.heads)]
+    others = tuple(head for head in refused.heads if head != known)
+    if not others or link.sent_on >= DIALS_AT_ONCE_MAX:
+        return replace(state, link=link)
+    link = replace(link, head=0, dial_ms=now_ms, sent_on=link.sent_on + 1)
     return replace(state, heads=(*others, known), link=link)
 
 
@@ -321,7 +334,7 @@ def _turned(state: Executor, now_ms: int) -> Executor:
 def opened(state: Executor, now_ms: int) -> Executor:
     """Return the state once a connection is made; the hello goes next."""
     old = state.link
-    link = Link(is_open=True, opened_ms=now_ms, dials=old.dials, head=old.head, sent_ms=0)
+    link = Link(is_open=True, opened_ms=now_ms, dials=old.dials, head=old.head, sent_on=old.sent_on)
     return replace(state, link=link)
 
 
@@ -334,7 +347,10 @@ def closed(state: Executor, now_ms: int, chance: float) -> Executor:
     link = state.link
     if link.is_open and not link.is_welcome and link.dial_ms:
         # A refusal said when; what an earlier one said counts no longer.
-        return replace(state, link=Link(dials=link.dials + 1, dial_ms=link.dial_ms, head=link.head))
+        link = Link(
+            dials=link.dials + 1, dial_ms=link.dial_ms, head=link.head, sent_on=link.sent_on
+        )
+        return replace(state, link=link)
     if link.is_welcome:
         wait_ms = int(state.beat_ms * chance)
         dials = 0
@@ -343,7 +359,14 @@ def closed(state: Executor, now_ms: int, chance: float) -> Executor:
         wait_ms = int(longest * (0.5 + chance / 2))
         dials = link.dials + 1
     head = (link.head + 1) % len(state.heads)
-    return replace(state, link=Link(dials=dials, dial_ms=now_ms + wait_ms, head=head))
+    # After a wait it may be sent on again, once.
+    sent_on = min(link.sent_on, DIALS_AT_ONCE_MAX - 1)
+    lost = state.lost
+    if link.is_welcome or not link.is_open:
+        gone = state.heads[link.head % len(state.heads)]
+        lost = (gone, *(one for one in lost if one != gone))[:LOST_MAX]
+    link = Link(dials=dials, dial_ms=now_ms + wait_ms, head=head, sent_on=sent_on)
+    return replace(state, link=link, lost=lost)
 
 
 def is_unanswered(state: Executor, now_ms: int) -> bool:

@@ -11,6 +11,8 @@ from primusd.job.ids import AttemptId
 VERSION = 1
 SPEAKS = (1, 1)
 MESSAGE_BYTES_MAX = 1 << 20
+LOST = "X-Primus-Lost"
+"""Header of who dials: the heads that did not answer it, between commas."""
 PAUSE_MS_MAX = 3_600_000
 """A drill stops a trainer for no longer."""
 

@@ -80,7 +80,7 @@ class _Talk:
 
     async def _converse(self) -> None:
         life = self._life
-        async with life.head().connect(PATH) as connection:
+        async with life.head().connect(PATH, lost=life.state.lost) as connection:
             self._lost = ""
             life.become(machine.opened(life.state, life.now_ms()))
             self._sent_at.clear()

@@ -32,6 +32,7 @@ DIAL_FIRST_S = 0.1
 DIAL_MAX_S = 5.0
 REFUSED_RETRY_S = 5.0
 DIALS_AT_ONCE_MAX = 4
+LOST_MAX = 4
 REPORT_ROOM_BYTES = 64 << 10
 
 
@@ -56,6 +57,8 @@ class Talk:
         self._heads = bootstrap.heads
         self._position = 0
         self._sent_on = 0
+        self._lost: tuple[str, ...] = ()
+        self._was_held = False
         self._seen = (0, 0)
         self._done = (0, 0)
         self._beat_ms = BEAT_MS
@@ -79,17 +82,23 @@ class Talk:
             while True:
                 address = self._heads[self._position % len(self._heads)]
                 self._position += 1
-                sent_on, was_welcome = self._sent_on, False
+                sent_on, was_welcome, self._was_held = self._sent_on, False, False
                 try:
                     was_welcome = await self._converse(address)
                 except UnreachableError as error:
                     if str(error) != lost:
                         log.info("head.lost", text=str(error))
                     lost = str(error)
+                    self._lose(address)
+                if was_welcome:
+                    self._lose(address)
                 if self._sent_on > sent_on:
                     continue
+                # After a wait it may be sent on again, once.
+                self._sent_on = min(self._sent_on, DIALS_AT_ONCE_MAX - 1)
                 lost = "" if was_welcome else lost
-                delay_s = DIAL_FIRST_S if was_welcome else min(DIAL_MAX_S, delay_s * 2)
+                is_near = was_welcome or self._was_held
+                delay_s = DIAL_FIRST_S if is_near else min(DIAL_MAX_S, delay_s * 2)
                 await anyio.sleep(delay_s * (0.5 + random.random() / 2))  # noqa: S311 spreads
 
     async def _converse(self, address: str) -> bool:
@@ -97,7 +106,10 @@ class Talk:
         head = Head(address, key=self._bootstrap.key, ca=self._bootstrap.ca)
         was_welcome = False
         self._seq = self._answered = 0
-        async with head.connect(PATH) as connection, anyio.create_task_group() as tasks:
+        async with (
+            head.connect(PATH, lost=self._lost) as connection,
+            anyio.create_task_group() as tasks,
+        ):
             await connection.send(encode(self._hello))
             async for data in connection.messages():
                 try:
@@ -108,11 +120,12 @@ class Talk:
                 match message:
                     case NodeWelcome():
                         was_welcome = True
-                        self._sent_on = 0
+                        self._sent_on, self._lost = 0, ()
                         tasks.start_soon(self._report, connection)
-                    case Refused(code, text, heads, _):
+                    case Refused(code, text, heads, retry_ms):
                         log.warning("hello.refused", code=code, text=text)
                         if code == "notLeader":
+                            self._was_held = bool(retry_ms)
                             self._redirect(address, heads)
                         else:
                             self._heads = heads or self._heads
@@ -123,8 +136,15 @@ class Talk:
             tasks.cancel_scope.cancel()
         return was_welcome
 
+    def _lose(self, address: str) -> None:
+        """Keep in mind that a head does not answer."""
+        others = (one for one in self._lost if one != address)
+        self._lost = (address, *others)[:LOST_MAX]
+
     def _redirect(self, address: str, heads: tuple[str, ...]) -> None:
         """Dial whom a follower named; two that name each other are not dialled for ever."""
+        if self._was_held:
+            self._sent_on = 0
         others = tuple(head for head in heads if head != address)
         if others and self._sent_on < DIALS_AT_ONCE_MAX:
             self._heads = (*others, address)

@@ -1,8 +1,10 @@
 """The election port, and its form for a store with one head."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol
 
+import anyio
 from msgspec import Struct
 
 
@@ -26,6 +28,37 @@ class Heads(Struct, frozen=True):
     """None: nobody leads, or it is not known."""
     term: int = 0
     members: tuple[Identity, ...] = ()
+
+
+class News:
+    """Wakes who waits for another leader, or another head."""
+
+    def __init__(self) -> None:
+        self._told: anyio.Event | None = None
+        self._listeners: list[Callable[[], None]] = []
+
+    def tell(self) -> None:
+        """Wake whoever waits."""
+        told, self._told = self._told, None
+        if told is not None:
+            told.set()
+        for listener in tuple(self._listeners):
+            listener()
+
+    @contextmanager
+    def told_to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call somebody with each news meanwhile."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    async def wait(self) -> None:
+        """Return once there is news."""
+        if self._told is None:
+            self._told = anyio.Event()
+        await self._told.wait()
 
 
 class Election(Protocol):

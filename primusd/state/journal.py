@@ -55,7 +55,7 @@ class Seen(Struct, frozen=True):
 
     newest: int = 0
     """Revision of the last entry that is known to be there, be it told or not."""
-    complete_s: float = 0.0
+    complete_ms: int = 0
     """By the clock since the host's start: when all that was there was told last; 0 never."""
 
 

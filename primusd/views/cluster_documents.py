@@ -131,6 +131,18 @@ class StoreStatus(_Document, frozen=True, kw_only=True):
     used_percent: Number = UNSET
 
 
+class Copy(_Document, frozen=True, kw_only=True):
+    """What a head that stands by has of the leader's state."""
+
+    revision: str
+    behind: int
+    """Entries that it knows of and has not taken in."""
+    age_ms: Number = UNSET
+    """Since it was last known to be complete; absent: it never was."""
+    refused: Text = UNSET
+    """Why this head must not lead."""
+
+
 class StoreServer(_Document, frozen=True, kw_only=True):
     """One server of a store."""
 
@@ -190,6 +202,8 @@ class Cluster(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Clust
     pid: int
     wedged: Mapping[str, str]
     """Machines that stopped on a bug of ours, and what is known of it."""
+    copy: Copy | UnsetType = UNSET
+    """Of a head that stands by."""
 
 
 class Stray(_Document, frozen=True, kw_only=True, tag_field="kind", tag="Stray"):

@@ -37,7 +37,7 @@ from primusd.job.model import Attempt, find_attempt
 from primusd.job.phases import AttemptPhase
 from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
-from primusd.state.election import embedded_term
+from primusd.state.election import Heads, Identity, News, embedded_term
 from primusd.state.journal import MemoryJournal
 from primusd.sweep import Strays
 from primusd.views.rendering import Renderer
@@ -80,6 +80,9 @@ class Server:
         self.tls: ssl.SSLContext | None = None
         self.open_watches: set[object] = set()
         self.strays = Strays()
+        self.led_by: Heads | None = None
+        """Who leads, where another one does; see `follow`."""
+        self.news = News()
         self._portal = portal
         clock = SystemClock()
         settings = EngineSettings(cluster_id="c1", version=__version__)
@@ -107,6 +110,9 @@ class Server:
             strays=self.strays,
             heads=lambda: (f"unix:{self.socket}",),
             ask=ask,
+            is_leader=lambda: self.led_by is None,
+            members=lambda: self.led_by or Heads(),
+            news=self.news,
             load=journal.load,
         )
         self.client = Client(f"unix:{self.socket}", timeout_s=20)
@@ -152,6 +158,15 @@ class Server:
     def stand_still(self, duration_s: float) -> None:
         """Let the daemon do nothing for a while, as one that is stopped by a signal."""
         self._portal.call(time.sleep, duration_s)
+
+    def follow(self, heads: Heads | None) -> None:
+        """Stand by from now on, with these heads; None: lead."""
+        self.led_by = heads
+        self._portal.call(self.news.tell)
+
+    def identity(self) -> Identity:
+        """Return how other heads know this one."""
+        return Identity(self.context.config().config.member, (f"http://127.0.0.1:{self.port}",))
 
     def cut_off(self, watcher: Any) -> None:
         """End a watch from this side, as a state that is loaded again does."""

@@ -13,7 +13,7 @@ from primusd.admission.events import NodeSeen
 from primusd.api.executor_routes import add_executor_routes
 from primusd.api.executors import ExecutorRegistry
 from primusd.api.launch_orders import OrderSettings
-from primusd.api.leading import leader_only
+from primusd.api.leading import Standing, leader_only
 from primusd.api.live_values import LiveValues
 from primusd.api.log_copies import COPY_WITHIN_S, LogCopies
 from primusd.api.nodes import NodeRegistry, add_node_routes
@@ -22,6 +22,7 @@ from primusd.clock import ManualClock
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.directory import attempt_path
 from primusd.executor.protocol import (
+    LOST,
     Answer,
     Bootstrap,
     DaemonMessage,
@@ -53,7 +54,7 @@ from primusd.node.protocol import (
     encode as encode_node,
 )
 from primusd.records import ADMISSION
-from primusd.state.election import Heads
+from primusd.state.election import Heads, News
 from primusd.state.journal import MemoryJournal
 from primusd.subscription import Published
 from primusd.sweep import Strays
@@ -289,9 +290,9 @@ async def session(daemon: Daemon) -> AsyncIterator[aiohttp.ClientSession]:
 
 @asynccontextmanager
 async def voice(
-    daemon: Daemon, *, key: str, path: str = "/executor/v1/connect"
+    daemon: Daemon, *, key: str, path: str = "/executor/v1/connect", lost: str = ""
 ) -> AsyncIterator[Voice]:
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = {"Authorization": f"Bearer {key}"} | ({LOST: lost} if lost else {})
     async with session(daemon) as opened, opened.ws_connect(path, headers=headers) as socket:
         yield Voice(socket)
 
@@ -313,11 +314,20 @@ def node_hello(
 
 @asynccontextmanager
 async def serving_daemon(
-    folder: Path, *, copy_within_s: float = COPY_WITHIN_S
+    folder: Path, *, copy_within_s: float = COPY_WITHIN_S, news: News | None = None
 ) -> AsyncIterator[Daemon]:
-    """Yield a daemon that leads and is dialled at its socket."""
+    """Yield a daemon that leads and is dialled at its socket.
+
+    Args:
+        folder: Of its socket and its state.
+        copy_within_s: How long the copies of logs are waited for.
+        news: Told when another one leads; None: nobody is kept waiting for that.
+    """
     daemon = Daemon(folder, copy_within_s=copy_within_s)
-    standby = leader_only(lambda: daemon.stands_by is None, lambda: daemon.stands_by or Heads())
+    standing = Standing(
+        lambda: daemon.stands_by is None, lambda: daemon.stands_by or Heads(), "self", news
+    )
+    standby = leader_only(standing)
     app = web.Application(middlewares=(answer_problems, standby))
     add_executor_routes(app, daemon.executors)
     add_node_routes(app, daemon.nodes)

@@ -23,7 +23,7 @@ from primusd.imports import quick_imports
 with quick_imports():
     from primusd.executor import connection
 counts = ssl.create_default_context().cert_store_stats()
-print(connection._tls(None).cert_store_stats() == counts)
+print(connection.trusting(None).cert_store_stats() == counts)
 """
 
 

@@ -4,13 +4,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import anyio
 import pytest
+from msgspec.structs import replace
 
-from primusd.executor.protocol import DaemonMessage, Refused
+from primusd.api import leading
+from primusd.executor.protocol import DaemonMessage, Refused, Welcome
 from primusd.job.ids import AttemptId, make_uid
 from primusd.keys import job_key, node_key
 from primusd.node.protocol import DaemonToNodeMessage
-from primusd.state.election import Heads, Identity
+from primusd.state.election import Heads, Identity, News
 from tests.edges.daemon_side import (
     SECRET,
     Daemon,
@@ -43,9 +46,13 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 
 async def heard_as_executor(
-    daemon: Daemon, *, key: str = job_key(SECRET, ATTEMPT.job), cluster: str = "cluster-1"
+    daemon: Daemon,
+    *,
+    key: str = job_key(SECRET, ATTEMPT.job),
+    cluster: str = "cluster-1",
+    lost: str = "",
 ) -> DaemonMessage:
-    async with voice(daemon, key=key) as executor:
+    async with voice(daemon, key=key, lost=lost) as executor:
         return await executor.ask(make_hello(ATTEMPT, cluster=cluster))
 
 
@@ -70,6 +77,63 @@ async def test_while_nobody_leads_nobody_is_named(daemon: Daemon) -> None:
     for refused in (await heard_as_executor(daemon), await heard_as_node(daemon)):
         assert isinstance(refused, Refused)
         assert (refused.code, refused.heads) == ("notLeader", ())
+
+
+async def test_whoever_dials_while_nobody_leads_is_told_as_soon_as_somebody_does(
+    tmp_path: Path,
+) -> None:
+    news = News()
+    async with serving_daemon(tmp_path, news=news) as daemon:
+        daemon.stands_by = Heads(None, 0, (A, B, C))
+        answers: list[DaemonMessage] = []
+
+        async def dial() -> None:
+            answers.append(await heard_as_executor(daemon))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(dial)
+            await anyio.sleep(0.1)
+            assert not answers
+            daemon.stands_by = LED_BY_B
+            news.tell()
+
+    assert answers == [TO_B]
+
+
+async def test_a_leader_that_does_not_answer_is_named_only_when_there_is_no_other_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "HELD_S", 0.2)
+    async with serving_daemon(tmp_path, news=News()) as daemon:
+        daemon.stands_by = LED_BY_B
+        found = await heard_as_executor(daemon)
+        late = await heard_as_executor(daemon, lost="unix:/x,http://b:1")
+
+    assert found == TO_B
+    assert late == replace(TO_B, retry_ms=leading.AGAIN_MS)
+
+
+async def test_a_head_that_takes_over_is_waited_for_and_welcomes(tmp_path: Path) -> None:
+    news = News()
+    async with serving_daemon(tmp_path, news=news) as daemon:
+        await daemon.add_node()
+        attempt = AttemptId(await daemon.submit(), "worker", 0, 1)
+        # It has the leader's key, and its parts do not work yet.
+        daemon.stands_by = Heads(Identity("self", ("http://self:1",)), 8, (A, B, C))
+        answers: list[DaemonMessage] = []
+
+        async def dial() -> None:
+            async with voice(daemon, key=job_key(SECRET, attempt.job)) as executor:
+                answers.append(await executor.ask(make_hello(attempt)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(dial)
+            await anyio.sleep(0.1)
+            assert not answers
+            daemon.stands_by = None
+            news.tell()
+
+    assert isinstance(answers[0], Welcome)
 
 
 @pytest.mark.parametrize(

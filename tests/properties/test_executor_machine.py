@@ -345,7 +345,40 @@ def test_two_followers_that_name_each_other_are_not_dialled_for_ever() -> None:
         waits.append(state.link.dial_ms - 1)
 
     assert waits[:4] == [0, 0, 0, 0]
-    assert min(waits[4:]) >= 1_000
+    # From then on one in turn is waited for.
+    assert min(waits[4::2]) >= 1_000
+
+
+def test_who_was_kept_waiting_for_a_leader_dials_again_at_once() -> None:
+    state = Executor(heads=HEADS, born_ms=0)
+    for _ in range(6):
+        state = machine.closed(state, 0, 0.5)
+    assert state.link.dials == 6
+    state = machine.opened(state, 1_000)
+    state = machine.received(state, Refused("notLeader", "", (), 250), 5_000, 0.5)
+    state = machine.closed(state, 5_000, 0.5)
+
+    assert state.link.dial_ms == 5_250
+    # And whoever is named then is dialled at once, however long all that took.
+    state = machine.opened(state, 5_250)
+    state = machine.received(state, Refused("notLeader", "", ("http://new:1",)), 5_300, 0.5)
+    state = machine.closed(state, 5_300, 0.5)
+    assert state.link.dial_ms == 5_300
+    assert state.heads[state.link.head] == "http://new:1"
+
+
+def test_heads_that_did_not_answer_are_kept_in_mind_until_one_does() -> None:
+    state = Executor(heads=("unix:/a", "unix:/b", "unix:/c"), born_ms=0)
+    for _ in range(2):
+        state = machine.closed(state, 0, 0.5)
+    assert state.lost == ("unix:/b", "unix:/a")
+    state = machine.opened(state, 0)
+    state = machine.received(state, Refused("busy", "", (), 100), 0, 0.5)
+    assert machine.closed(state, 0, 0.5).lost == ("unix:/b", "unix:/a")
+    state = machine.received(state, Welcome(1, ORDER), 0, 0.5)
+    assert state.lost == ()
+
+    assert machine.closed(state, 0, 0.5).lost == ("unix:/c",)
 
 
 def test_a_report_that_is_not_answered_for_three_beats_ends_the_connection() -> None:

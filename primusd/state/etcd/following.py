@@ -58,7 +58,7 @@ class Following:
     def seen(self) -> Seen:
         """How far it is."""
         entry = self._contents.revision if self._contents is not None else 0
-        return Seen(max(self._seen.newest, entry), self._seen.complete_s)
+        return Seen(max(self._seen.newest, entry), self._seen.complete_ms)
 
     async def run(
         self, load: Callable[[Loaded], Awaitable[None]], take: Callable[[Written], None]
@@ -176,7 +176,7 @@ class Following:
         stood_at = -1
         while True:
             await anyio.sleep(LOOK_S)
-            asked_s = boot_s()
+            asked_ms = int(boot_s() * 1000)
             try:
                 newest = await self._newest()
             except StoreUnavailableError:
@@ -184,9 +184,9 @@ class Following:
             if self._contents is None:
                 continue
             if self._at >= newest.lane_revision:
-                self._seen, stood_at = Seen(newest.entry, asked_s), -1
+                self._seen, stood_at = Seen(newest.entry, asked_ms), -1
                 continue
-            self._seen = Seen(newest.entry, self._seen.complete_s)
+            self._seen = Seen(newest.entry, self._seen.complete_ms)
             if self._at == stood_at:
                 log.warning("store.watch_stood", at=self._at, newest=newest.lane_revision)
                 self._watch_anew()

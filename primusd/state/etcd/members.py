@@ -4,17 +4,19 @@ import anyio
 import structlog
 
 from primusd.errors import ConfigError, PrimusdError, StoreUnavailableError
-from primusd.state.election import Heads, Identity
+from primusd.state.election import Heads, Identity, News
 from primusd.state.etcd.client import EtcdClient
 from primusd.state.etcd.layout import Layout
 from primusd.state.etcd.leadership import decode_identity, encode_identity
 from primusd.state.etcd.messages import messages
 from primusd.state.etcd.requests import created_at, get, prefix_end, put, transaction
+from primusd.state.etcd.watching import CompactedError, watch
 
 log = structlog.get_logger()
 
 MEMBER_TTL_S = 15
-LOOK_S = 1.0
+LOOK_S = 2.0
+"""Beside the watch, for a member of etcd that hangs keeps its watches open."""
 ASK_S = 3.0
 
 
@@ -23,10 +25,16 @@ class Members:
 
     Attributes:
         heads: As last read.
+        news: Told when they are others than before.
     """
 
-    def __init__(self, client: EtcdClient, layout: Layout, identity: Identity) -> None:
+    def __init__(
+        self, client: EtcdClient, layout: Layout, identity: Identity, *, news: News | None = None
+    ) -> None:
         self.heads = Heads()
+        self.news = news or News()
+        self._at = 0
+        """Revision of etcd at which they were read."""
         self._client = client
         self._layout = layout
         self._identity = identity
@@ -36,19 +44,33 @@ class Members:
         """Keep the own key, and look at the others, until cancelled; then take the key away."""
         told = ""
         try:
-            while True:
-                try:
-                    await self._keep()
-                    await self.look()
-                    told = ""
-                except (StoreUnavailableError, ConfigError) as error:
-                    if error.message != told:
-                        told = error.message
-                        log.warning("members.unknown", text=told)
-                await anyio.sleep(LOOK_S)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch)
+                while True:
+                    try:
+                        await self._keep()
+                        await self.look()
+                        told = ""
+                    except (StoreUnavailableError, ConfigError) as error:
+                        if error.message != told:
+                            told = error.message
+                            log.warning("members.unknown", text=told)
+                    await anyio.sleep(LOOK_S)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(ASK_S / 4):
                 await self._leave()
+
+    async def _watch(self) -> None:
+        """Look as soon as somebody comes, goes or leads."""
+        layout = self._layout
+        # Between the two there is no key that is written often.
+        first, end = layout.leader, prefix_end(layout.members)
+        while True:
+            try:
+                await watch(self._client, first, end, self._at + 1, lambda _events: True)
+                await self.look()
+            except (CompactedError, StoreUnavailableError):
+                await anyio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Read who is there.
@@ -66,12 +88,18 @@ class Members:
         answer = await self._client.call(
             "KV", "Txn", transaction((), (get(layout.leader), everybody)), within_s=ASK_S
         )
+        if answer.header.revision < self._at:
+            # Another look has overtaken this one.
+            return
         leader, members = (one.response_range.kvs for one in answer.responses)
+        before, self._at = self.heads, answer.header.revision
         self.heads = Heads(
             leader=decode_identity(leader[0].value) if leader else None,
             term=leader[0].create_revision if leader else 0,
             members=tuple(decode_identity(one.value) for one in members),
         )
+        if self.heads != before:
+            self.news.tell()
 
     async def join(self) -> None:
         """Make the own key.
