@@ -8,7 +8,6 @@ repeats harmless.
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -131,10 +130,10 @@ class EtcdClient:
             StoreUnavailableError: Nobody answered in time, or etcd refused; it may have been
                 carried out all the same.
         """
-        end_s = time.monotonic() + within_s
+        end_s = anyio.current_time() + within_s
         try_s = try_s or self._settings.try_ms / 1000
         for count in itertools.count(1):
-            position, left_s = self._position, end_s - time.monotonic()
+            position, left_s = self._position, end_s - anyio.current_time()
             try:
                 await self._ensure_token(left_s)
                 return await self.once(
@@ -145,7 +144,7 @@ class EtcdClient:
                     self._token = ""
                 elif not is_transient(error):
                     raise self.told(error) from error
-                if end_s - time.monotonic() <= TRY_S_MIN:
+                if end_s - anyio.current_time() <= TRY_S_MIN:
                     raise self.told(error) from error
             self.rotate(position)
             await self.pause(count)

@@ -14,7 +14,6 @@ from primusd.state.etcd.client import EtcdClient
 from primusd.state.etcd.layout import Layout
 from primusd.state.etcd.leadership import (
     Leadership,
-    boot_s,
     decode_identity,
     encode_identity,
 )
@@ -122,7 +121,7 @@ class EtcdElection:
     async def _try(self) -> bool:
         """Try once, and return whether we lead; else only once whoever leads is gone."""
         client, layout, lead = self._client, self._layout, self._leadership
-        asked_s, try_s = boot_s(), max(TRY_S_MIN, self._ttl_s / 4)
+        asked_s, try_s = lead.clock_s(), max(TRY_S_MIN, self._ttl_s / 4)
         grant = messages()["LeaseGrantRequest"](TTL=round(self._ttl_s))
         granted = await client.call(
             "Lease", "LeaseGrant", grant, within_s=self._ttl_s / 2, try_s=try_s
@@ -182,7 +181,8 @@ class EtcdElection:
                 await anyio.sleep(RENEW_AGAIN_S)
 
     async def _renew_once(self) -> bool:
-        lead, asked_s = self._leadership, boot_s()
+        lead = self._leadership
+        asked_s = lead.clock_s()
         within_s = max(TRY_S_MIN, min(self._ttl_s * RENEW_PART, lead.check()))
         try:
             ttl_s = await self._client.keep_alive(lead.lease, within_s=within_s)

@@ -6,6 +6,7 @@ is used for one write only, so a lane that carries it says that this very write 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 
@@ -65,7 +66,7 @@ class Lane:
         value = b"%d.%d" % (created, self._sequence)
         layout = self._layout
         request = transaction(
-            (created_at(layout.leader, created), changed_at(layout.lane, self._revision)),
+            self._fences(created),
             (put(layout.lane, value), *operations),
             (get(layout.leader), get(layout.lane)),
         )
@@ -104,3 +105,8 @@ class Lane:
             return False
         self._revision = answer.kvs[0].mod_revision
         return True
+
+    def _fences(self, created: int) -> tuple[Any, ...]:
+        """Return what has to hold for a write: we lead, and nobody wrote since, not even we."""
+        layout = self._layout
+        return created_at(layout.leader, created), changed_at(layout.lane, self._revision)

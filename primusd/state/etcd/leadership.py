@@ -1,6 +1,7 @@
 """What a head knows of its own leadership: which one it is, and until when it may act."""
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -31,10 +32,17 @@ class Leadership:
     Attributes:
         lease: To which the leader key is bound; 0 none.
         created: Creation revision of the leader key; 0: this head does not lead.
-        deadline_s: By `boot_s`: from then on it must not act, for the lease may have expired.
+        clock_s: What deadlines count by.
+        deadline_s: By `clock_s`: from then on it must not act, for the lease may have expired.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = boot_s) -> None:
+        """Hold nothing yet.
+
+        Args:
+            clock_s: Seconds by the clock that goes on while the host is suspended.
+        """
+        self.clock_s = clock_s
         self.lease = 0
         self.created = 0
         self.deadline_s = 0.0
@@ -42,7 +50,7 @@ class Leadership:
     @property
     def left_s(self) -> float:
         """For how long it may act yet; 0 when it does not lead."""
-        return max(0.0, self.deadline_s - boot_s()) if self.created else 0.0
+        return max(0.0, self.deadline_s - self.clock_s()) if self.created else 0.0
 
     def check(self) -> float:
         """Return for how long this head may act yet.
