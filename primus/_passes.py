@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from primus.feed import Feed
 
 if TYPE_CHECKING:  # numpy is loaded when the first stream is opened.
-    from primus.batches import ArrowBatch, Batch
+    from primus.batches import AnyBatch
 
 
 class Passes:
@@ -21,15 +21,15 @@ class Passes:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self._next: Batch | ArrowBatch | None = None
+        self._next: AnyBatch | None = None
 
-    def peek(self) -> "Batch | ArrowBatch | None":
+    def peek(self) -> "AnyBatch | None":
         """Return the next batch without taking it, None at the end of the stream."""
         if self._next is None:
             self._next = next(self.feed, None)
         return self._next
 
-    def one(self) -> "Iterator[Batch | ArrowBatch]":
+    def one(self) -> "Iterator[AnyBatch]":
         """Yield the batches up to the end of the epoch that is next; none at the stream's end.
 
         Left before its end, the next call goes on where it was.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from primus import wire
+from primus.byte_rows import BytesBatch, joined
 from primus.errors import FeedError, NullsError
 
 # What has no null of its own; everything else becomes None, NaN or NaT.
@@ -108,15 +109,18 @@ class Frame(NamedTuple):
     """Rows handed out up to its end."""
     span: Span
     content: Any
-    """Columns by name, or a pyarrow.RecordBatch."""
+    """Columns by name, a pyarrow.RecordBatch, or ByteRows."""
+
+
+AnyBatch = Batch | ArrowBatch | BytesBatch
 
 
 class Batcher:
     """Joins and cuts frames to batches of a number of rows; never over the end of an epoch."""
 
-    def __init__(self, batch_rows: int, *, is_arrow: bool) -> None:
+    def __init__(self, batch_rows: int, *, layout: str) -> None:
         self._batch_rows = batch_rows
-        self._is_arrow = is_arrow
+        self._layout = layout
         self._frames: deque[Frame] = deque()
         self._first_row = 0
         self._rows = 0
@@ -131,7 +135,7 @@ class Batcher:
         self._frames.append(frame)
         self._rows += frame.rows
 
-    def next_full(self) -> "Batch | ArrowBatch | None":
+    def next_full(self) -> AnyBatch | None:
         """Return a batch of the full number of rows, or what is left of an epoch; else None."""
         frames = self._frames
         if not frames:
@@ -141,7 +145,7 @@ class Batcher:
             return self._cut(min(self._batch_rows, rows - self._first_row))
         return self._cut(self._batch_rows) if self._rows >= self._batch_rows else None
 
-    def rest(self) -> "Batch | ArrowBatch | None":
+    def rest(self) -> AnyBatch | None:
         """Return a batch of all that is left, None when nothing is; at most one is short."""
         return self.next_full() or (self._cut(self._rows) if self._rows else None)
 
@@ -150,7 +154,7 @@ class Batcher:
         self._frames.clear()
         self._first_row = self._rows = 0
 
-    def _cut(self, count: int) -> "Batch | ArrowBatch":
+    def _cut(self, count: int) -> AnyBatch:
         pieces: list[tuple[Frame, int, int]] = []
         missing = count
         while missing:
@@ -163,7 +167,7 @@ class Batcher:
                 self._frames.popleft()
                 self._first_row = 0
         self._rows -= count
-        batch = self._arrow(pieces) if self._is_arrow else _numpy(pieces)
+        batch = self._joined(pieces)
         last, _, end = pieces[-1]
         batch.rows = count
         batch.epoch = last.epoch
@@ -172,12 +176,16 @@ class Batcher:
         batch.is_pad = False
         return batch
 
-    def _arrow(self, pieces: list[tuple[Frame, int, int]]) -> ArrowBatch:
-        import pyarrow as pa  # noqa: PLC0415 only with layout="arrow"
-
+    def _joined(self, pieces: list[tuple[Frame, int, int]]) -> AnyBatch:
+        if self._layout in ("numpy", "dense"):
+            return _numpy(pieces)
         parts = [frame.content.slice(start, end - start) for frame, start, end in pieces]
+        if self._layout != "arrow":
+            return BytesBatch(joined(parts), gap=self._layout == "lines")
         if len(parts) == 1:
             return ArrowBatch(parts[0])
+        import pyarrow as pa  # noqa: PLC0415 only with layout="arrow"
+
         return ArrowBatch(pa.Table.from_batches(parts).combine_chunks().to_batches()[0])
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from primus.errors import FeedError
 
 if TYPE_CHECKING:  # numpy is loaded when the first stream is opened.
-    from primus.batches import ArrowBatch, Batch, Frame
+    from primus.batches import AnyBatch, Frame
 
-Layout = Literal["numpy", "arrow", "dense"]
+Layout = Literal["numpy", "arrow", "dense", "lines", "raw"]
+LAYOUTS = ("numpy", "arrow", "dense", "lines", "raw")
 
 
 class Wanted(NamedTuple):
@@ -99,22 +100,22 @@ class Feed:
         from primus.batches import Batcher  # noqa: PLC0415 numpy is loaded when it is needed
 
         self._source = source
-        self._batcher = Batcher(batch_rows, is_arrow=layout == "arrow")
+        self._batcher = Batcher(batch_rows, layout=layout)
         self.is_manual = manual
         self._receipt = 0
         self._batches = 0
         self._marked: tuple[int, int] = (-1, 0)
         self._is_finished = False
-        self._last: Batch | ArrowBatch | None = None
+        self._last: AnyBatch | None = None
         self._pads = 0
         self._pid = os.getpid()
         self._in_use = threading.Lock()
         _open_feeds.add(self)
 
-    def __iter__(self) -> Iterator["Batch | ArrowBatch"]:
+    def __iter__(self) -> Iterator["AnyBatch"]:
         return self
 
-    def __next__(self) -> "Batch | ArrowBatch":
+    def __next__(self) -> "AnyBatch":
         if self._pid != os.getpid():
             raise FeedError(
                 "a stream is read by the process that opened it, not by its children; with a "
@@ -137,7 +138,7 @@ class Feed:
             self._in_use.release()
         return batch
 
-    def _next_batch(self) -> "Batch | ArrowBatch":
+    def _next_batch(self) -> "AnyBatch":
         while True:
             batch = self._batcher.next_full()
             if batch is not None:
@@ -160,7 +161,7 @@ class Feed:
         self.close()
         raise StopIteration
 
-    def _rest(self) -> "Batch | ArrowBatch | None":
+    def _rest(self) -> "AnyBatch | None":
         """Return a batch of the rows that are left, None when there are none or they are dropped.
 
         Where batches are repeated it is the first of those that were ordered.
@@ -172,7 +173,7 @@ class Feed:
         self._pads = max(0, tail - (batch is not None))
         return batch
 
-    def _again(self) -> "Batch | ArrowBatch":
+    def _again(self) -> "AnyBatch":
         if self._last is None:
             raise FeedError(
                 "other trainers have batches and this one was given no row, so it has none to "
@@ -344,7 +345,10 @@ def dataset(
             come for now.
         layout: `numpy`: a dict of arrays (docs/feed-in-numpy.md says which type becomes which);
             `dense`: as `numpy`, with columns of numbers side by side in matrices of rows x
-            columns, made outside of this process; `arrow`: `batch.data` is a pyarrow.RecordBatch.
+            columns, made outside of this process; `arrow`: `batch.data` is a pyarrow.RecordBatch;
+            `lines`: a batch is a sequence of bytes, a text line or a JSON object a row, and
+            `batch.data` all of them with line ends; `raw`: the same without line ends, of formats
+            whose rows are bytes.
         columns: Those to read; None all.
         nulls: What an integer or boolean column with nulls becomes: `error`, `masked`, `float`, or
             one of these by column. Float columns have NaN, dates NaT, strings and lists None.
@@ -367,8 +371,8 @@ def dataset(
     """
     if batch_rows < 1:
         raise FeedError(f"batch_rows is {batch_rows}, must be at least 1")
-    if layout not in ("numpy", "arrow", "dense"):
-        raise FeedError(f"layout is {layout!r}, must be 'numpy', 'arrow' or 'dense'")
+    if layout not in LAYOUTS:
+        raise FeedError(f"layout is {layout!r}, must be one of {', '.join(LAYOUTS)}")
     if stacks and layout != "dense":
         raise FeedError(f"stacks is for layout='dense'; the layout is {layout!r}")
     wanted = Wanted(layout, batch_rows, tuple(columns or ()), nulls, stacks or {})

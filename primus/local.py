@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from primus.batches import Frame, NumpyDecoder, Span
+from primus.byte_rows import ByteRows
 from primus.errors import FeedError
 from primus.feed import Wanted
 
@@ -21,6 +22,7 @@ try:
     )
     from primusd.datafeed.delivery.dense import Stacker
     from primusd.datafeed.formats.base import ReadError, RowBlock
+    from primusd.datafeed.formats.encoding import framed_rows
     from primusd.datafeed.formats.opening import Opener
     from primusd.datafeed.formats.settings import Settings
     from primusd.datafeed.protocol import Unit
@@ -54,7 +56,7 @@ class LocalSource:
             raise FeedError(error.message) from error
         self._columns = wanted.columns
         self._nulls = wanted.nulls
-        self._is_arrow = wanted.layout == "arrow"
+        self._layout = wanted.layout
         self._stacks = wanted.stacks if wanted.layout == "dense" else None
         self._stacker: Stacker | None = None
         self._plan: tuple[ColumnPlan, ...] = ()
@@ -132,7 +134,7 @@ class LocalSource:
             self._schema = block.batch.schema.remove_metadata()
             if self._stacks is not None:
                 self._stacker = Stacker(self._schema, self._stacks)
-            if not self._is_arrow:
+            if self._layout in ("numpy", "dense"):
                 self._plan = numpy_plan(self._stacked(block.batch).schema)
                 described = json.loads(json.dumps(describe(self._plan)))
                 self._decoder = NumpyDecoder(described, self._nulls)
@@ -146,6 +148,8 @@ class LocalSource:
                 payload[at : at + len(buffer)] = memoryview(buffer).cast("B")
                 at += len(buffer)
             content = self._decoder.decode(payload, block.row_count)
+        elif self._layout != "arrow":
+            content = ByteRows(*framed_rows(block.batch, self._layout))
         span = Span(number, block.lo, block.hi)
         return Frame(block.row_count, epoch, self._receipt, span, content)
 

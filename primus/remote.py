@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from primus import wire
+from primus import byte_rows, wire
 from primus.batches import Frame, NumpyDecoder, Span
 from primus.errors import FeedError, PrimusError, StoppingError
 from primus.feed import Wanted
@@ -230,6 +230,8 @@ class RemoteSource:
                 import pyarrow as pa  # noqa: PLC0415 only with layout="arrow"
 
                 content = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)
+            case wire.BYTE_ROWS:
+                content = byte_rows.decoded(payload, header.row_count)
             case _:
                 raise wire.WireError(f"rows of kind {header.kind}")
         span = Span(header.unit, header.lo, header.hi)

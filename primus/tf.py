@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from primus._passes import Passes
-from primus.batches import ArrowBatch, Batch
+from primus.batches import AnyBatch, Batch
 from primus.errors import FeedError
 from primus.feed import Feed
 from primus.feed import dataset as open_feed
@@ -29,7 +29,8 @@ def dataset(source: Any = None, **options: Any) -> Any:
 
     Args:
         source: As `primus.dataset` takes it, or a feed that it returned.
-        options: As `primus.dataset` takes them, with a name or files only; not the layout `arrow`.
+        options: As `primus.dataset` takes them, with a name or files only; the layout
+            `numpy` or `dense`.
 
     Raises:
         FeedError: As `primus.dataset`; or a column has no type in TensorFlow; or there is no row.
@@ -62,9 +63,9 @@ def dataset(source: Any = None, **options: Any) -> Any:
     return tf.data.Dataset.from_generator(elements, output_signature=signature)
 
 
-def _columns(batch: Batch | ArrowBatch) -> Batch:
-    if isinstance(batch, ArrowBatch):
-        raise FeedError("a feed with layout='arrow' has no tensors; use 'numpy' or 'dense'")
+def _columns(batch: AnyBatch) -> Batch:
+    if not isinstance(batch, Batch):
+        raise FeedError("only a feed with layout='numpy' or 'dense' has tensors")
     return batch
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from primus._passes import Passes
-from primus.batches import ArrowBatch, Batch, Span
+from primus.batches import AnyBatch, Batch, Span
 from primus.errors import FeedError
 from primus.feed import Feed
 from primus.feed import dataset as open_feed
@@ -70,10 +70,10 @@ def dataset(source: Any = None, **options: Any) -> Dataset:
     Args:
         source: As `primus.dataset` takes it, or a feed that it returned.
         options: As `primus.dataset` takes them, with a name or files only; layout `dense` makes
-            matrices, `arrow` has no tensors.
+            matrices, the others but `numpy` have no tensors.
 
     Raises:
-        FeedError: As `primus.dataset`, or the layout is `arrow`.
+        FeedError: As `primus.dataset`, or the layout has no tensors.
 
     Examples:
         >>> import primus.torch
@@ -86,22 +86,23 @@ def dataset(source: Any = None, **options: Any) -> Dataset:
         if options:
             raise FeedError(f"{', '.join(options)}: say it where the feed is opened")
         return Dataset(source)
-    if options.get("layout") == "arrow":
-        raise FeedError("layout='arrow' has no tensors; use 'numpy' or 'dense'")
+    layout = options.get("layout", "numpy")
+    if layout not in ("numpy", "dense"):
+        raise FeedError(f"layout={layout!r} has no tensors; use 'numpy' or 'dense'")
     return Dataset(open_feed(source, **options))
 
 
-def tensors(batch: Batch | ArrowBatch) -> TensorBatch:
+def tensors(batch: AnyBatch) -> TensorBatch:
     """Return a batch's columns as tensors, on the memory of the batch where that is possible.
 
     Dates and times become int64 in their unit. Strings and bytes become a Python list, lists a
     Python list of tensors.
 
     Raises:
-        FeedError: torch has no type for a column, or the batch is of layout `arrow`.
+        FeedError: torch has no type for a column, or the batch has no numpy columns.
     """
-    if isinstance(batch, ArrowBatch):
-        raise FeedError("a feed with layout='arrow' has no tensors; use 'numpy' or 'dense'")
+    if not isinstance(batch, Batch):
+        raise FeedError("only a feed with layout='numpy' or 'dense' has tensors")
     out = TensorBatch()
     for name, column in batch.items():
         out[name] = _tensor(name, column)

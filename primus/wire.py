@@ -7,7 +7,8 @@ Payloads by the header's kind: `ARROW_SCHEMA` and `ARROW_ROWS` are Arrow IPC mes
 without their schema. `NUMPY_SCHEMA` is JSON, a list of columns. `NUMPY_ROWS` begins with one entry
 of 16 bytes a column (flags, bytes of its data) and goes on with the columns' buffers: mask (one
 byte a row, when flagged), offsets (int64, one more than rows; of kinds `text`, `bytes`, `list`),
-data. Every buffer begins at a multiple of 64 in the payload.
+data. Every buffer begins at a multiple of 64 in the payload. `BYTE_ROWS` is rows as bytes: an int64
+for each row, where it ends in what follows, then at a multiple of 64 the rows one after the other.
 
 A *receipt* is how many rows of the stream were handed out up to the end of a batch; giving it back
 with `commit` says that all of them were used.
@@ -30,6 +31,7 @@ ARROW_SCHEMA: Final = 1
 ARROW_ROWS: Final = 2
 NUMPY_SCHEMA: Final = 3
 NUMPY_ROWS: Final = 4
+BYTE_ROWS: Final = 5
 
 HAS_MASK: Final = 1
 

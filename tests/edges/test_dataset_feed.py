@@ -228,7 +228,7 @@ def test_leaving_the_loop_gives_back_what_was_not_used(tmp_path: Path) -> None:
         ("primus.dataset()", "this role has no single stream; name one; its streams: rows, eval"),
         (
             "primus.dataset('rows', layout='rows')",
-            "layout is 'rows', must be 'numpy', 'arrow' or 'dense'",
+            "layout is 'rows', must be one of numpy, arrow, dense, lines, raw",
         ),
         ("primus.dataset('rows', batch_rows=0)", "batch_rows is 0, must be at least 1"),
         ("primus.dataset('rows', nulls='zero')", "nulls='zero' is not one of error, masked, float"),

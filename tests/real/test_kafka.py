@@ -423,8 +423,8 @@ def test_a_client_is_known_by_its_own_certificate(kafka: Kafka, tmp_path: Path) 
         found.append(drain(source_of(kafka.mtls_bootstrap, topic, security=shows))[0])
 
     refused = []
-    for cert, key in (("", ""), (str(other), str(other_key))):
-        shows = KafkaSecurity("SSL", "", "", "", str(kafka.ca_file), cert, key)
+    for shown in (("", ""), (str(other), str(other_key))):
+        shows = KafkaSecurity("SSL", "", "", "", str(kafka.ca_file), *shown)
         with pytest.raises(ListingError) as caught:
             drain(source_of(kafka.mtls_bootstrap, topic, security=shows))
         refused.append(caught.value.message)

@@ -4,11 +4,21 @@ import json
 from dataclasses import replace
 
 from primus import wire
-from primusd.datafeed.delivery.columns import Buffer, ColumnPlan, describe, encode_rows, numpy_plan
+from primusd.datafeed.delivery.columns import (
+    Buffer,
+    ColumnError,
+    ColumnPlan,
+    describe,
+    encode_rows,
+    numpy_plan,
+)
 from primusd.datafeed.delivery.dense import Stacker, Stacks
-from primusd.datafeed.formats.base import RowBlock
+from primusd.datafeed.formats.base import ReadError, RowBlock
+from primusd.datafeed.formats.encoding import framed_rows
 from primusd.datafeed.reader.holding import Holding
 
+BYTE_LAYOUTS = ("lines", "raw")
+"""Rows as bytes, framed as for a pipe."""
 FRAME_BYTES = 2 << 20
 FRAME_BYTES_MAX = 4 << 20
 
@@ -18,6 +28,7 @@ class FrameWriter:
 
     def __init__(self, stream: int, layout: str, stacks: Stacks | None = None) -> None:
         self._stream = stream
+        self._layout = layout
         self._is_arrow = layout == "arrow"
         self._is_dense = layout == "dense"
         self._stacks = stacks or {}
@@ -30,6 +41,8 @@ class FrameWriter:
         Raises:
             ColumnError: The layout has no form for a column.
         """
+        if self._layout in BYTE_LAYOUTS:
+            return self._byte_rows(part, holding, receipt)
         out: list[Buffer] = []
         if self._is_dense:
             if self._stacker is None:
@@ -54,6 +67,17 @@ class FrameWriter:
         out.append(self._header(kind, part, holding, receipt, byte_count))
         out += buffers
         return out
+
+    def _byte_rows(self, part: RowBlock, holding: Holding, receipt: int) -> list[Buffer]:
+        try:
+            data, ends = framed_rows(part.batch, self._layout)
+        except ReadError as error:
+            raise ColumnError(f"layout {self._layout!r}: {error.message}") from error
+        places = ends.astype("<i8").tobytes()
+        gap = bytes(wire.padding(len(places)))
+        byte_count = len(places) + len(gap) + len(data)
+        head = self._header(wire.BYTE_ROWS, part, holding, receipt, byte_count)
+        return [head, places, gap, data]
 
     def _header(
         self, kind: int, part: RowBlock, holding: Holding, receipt: int, byte_count: int

@@ -38,7 +38,7 @@ READ_BYTES = 64 << 10
 OUTBOX_MAX = 256
 METRICS_MAX = 256
 IOV_MAX = 512
-LAYOUTS = ("numpy", "arrow", "dense")
+LAYOUTS = ("numpy", "arrow", "dense", "lines", "raw")
 _PEER = struct.Struct("3i")
 
 

@@ -156,20 +156,48 @@ def _made(column: AnyArray) -> AnyArray:
     return pc.replace_substring(column.cast(pa.string()), " ", "T")
 
 
+def framed_rows(batch: pa.RecordBatch, framing: str) -> tuple[bytes, np.ndarray]:
+    """Return rows as bytes, and where each of them ends.
+
+    Args:
+        batch: Rows of any format.
+        framing: `lines`, `lines0`, `len32` or `raw`.
+
+    Raises:
+        ReadError: As `plain_rows`, or rows of columns have no form as `raw`.
+    """
+    if is_of_values(batch.schema):
+        return _framed_values(batch, framing)
+    if framing == "raw":
+        names = ", ".join(batch.schema.names)
+        raise ReadError(
+            f"rows with columns ({names}) are no bytes to be had as raw; lines gives one JSON "
+            "object a row",
+            kind="data",
+        )
+    return _framed_objects(batch, framing)
+
+
 def _value_piece(block: RowBlock, framing: str) -> PipeBlock:
-    column = block.batch.column(0)
+    if not block.row_count:
+        return PipeBlock(block.lo, block.hi, 0, lambda _: block.hi)
+    data, ends = _framed_values(block.batch, framing)
+    return PipeBlock(block.lo, block.hi, block.row_count, _locator(block, ends), data=data)
+
+
+def _framed_values(batch: pa.RecordBatch, framing: str) -> tuple[bytes, np.ndarray]:
+    column = batch.column(0)
     if column.null_count:
         column = column.fill_null(b"")
     _, offsets, values = column.buffers()
-    count = block.row_count
+    count = len(column)
     if not count or offsets is None:
-        return PipeBlock(block.lo, block.hi, 0, lambda _: block.hi)
+        return b"", np.empty(0, np.int64)
     places = np.frombuffer(memoryview(offsets), np.int32, count + 1, column.offset * 4)
     codes = np.frombuffer(memoryview(values or b""), np.uint8)[places[0] : places[-1]]
     ends = (places[1:] - places[0]).astype(np.int64)
     data, added = _framed(codes, ends, framing)
-    after = ends + added * np.arange(1, count + 1)
-    return PipeBlock(block.lo, block.hi, count, _locator(block, after), data=data)
+    return data, ends + added * np.arange(1, count + 1)
 
 
 def _framed(codes: np.ndarray, ends: np.ndarray, framing: str) -> tuple[bytes, int]:
@@ -190,7 +218,12 @@ def _framed(codes: np.ndarray, ends: np.ndarray, framing: str) -> tuple[bytes, i
 
 
 def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
-    data = json_text(block.batch)
+    data, ends = _framed_objects(block.batch, framing)
+    return PipeBlock(block.lo, block.hi, block.row_count, _locator(block, ends), data=data)
+
+
+def _framed_objects(batch: pa.RecordBatch, framing: str) -> tuple[bytes, np.ndarray]:
+    data = json_text(batch)
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == NEWLINE) + 1
     match framing:
@@ -203,7 +236,7 @@ def _json_piece(block: RowBlock, framing: str) -> PipeBlock:
             ends = plain + added * np.arange(1, len(ends) + 1)
         case _:
             pass
-    return PipeBlock(block.lo, block.hi, block.row_count, _locator(block, ends), data=data)
+    return data, ends
 
 
 def _arrow_piece(block: RowBlock) -> PipeBlock:
