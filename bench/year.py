@@ -1,5 +1,9 @@
-"""A year of hourly folders, listed with 5 ms a call: what the first grant waits for."""
+"""A year of hourly folders, listed with 5 ms a call: what the first grant waits for, and what stays
+of all the files once they were read.
+"""
 
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -16,6 +20,7 @@ FILES = 100
 AHEAD_UNITS = 100_000
 GOAL_FIRST_S = 1.0
 GOAL_BYTES = 16 << 20
+GOAL_READ_BYTES = 32 << 20
 CLIENTS = "primusd.datafeed.storage.schemes._clients"
 
 
@@ -39,8 +44,8 @@ class Year:
         raise StorageError(f"{location} is not read", kind="data")
 
 
-def run(*, ahead_units: int = AHEAD_UNITS) -> list[Figure]:
-    """Measure what the first grant waits for, and what a long look ahead holds."""
+def run(*, ahead_units: int = AHEAD_UNITS, read_units: int = FOLDERS * FILES) -> list[Figure]:
+    """Measure what the first grant waits for, what a long look ahead holds, and what stays."""
     place = "slow://year/{{YYYY}}/{{MM}}/{{DD}}/{{HH}}/*.txt"
     source = Source(place, span=TimeRange("2026-01-01", "2026-12-31", "UTC"), missing="wait")
     spec = StreamSpec("clicks", (source,), format="text")
@@ -74,4 +79,20 @@ def run(*, ahead_units: int = AHEAD_UNITS) -> list[Figure]:
             peak_bytes <= GOAL_BYTES,
             "",
         ),
+        _read(read_units),
     ]
+
+
+def _read(count: int) -> Figure:
+    """Return what the ledger keeps of so many files that were read."""
+    command = [sys.executable, "-m", "bench.year_ledger", str(count)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    grown, as_listed, read = map(float, said.split())
+    return Figure(
+        f"memory of {read:,.0f} of its files that were read",
+        grown / (1 << 20),
+        "MiB",
+        f"≤ {GOAL_READ_BYTES >> 20} MiB",
+        grown <= GOAL_READ_BYTES,
+        f"as they were listed: {read * as_listed / (1 << 20):,.0f} MiB",
+    )

@@ -108,7 +108,7 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
     "tensorflow": lambda: feed_tensorflow.run(rounds=1, rows=2_000),
     "torch": lambda: feed_torch.run(rounds=1, rows=2_000),
     "wire": lambda: lease_wire.run(readers=4, rounds=1, seconds=0.05),
-    "year": lambda: year.run(ahead_units=1_000),
+    "year": lambda: year.run(ahead_units=1_000, read_units=4_000),
 }
 
 

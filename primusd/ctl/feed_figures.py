@@ -43,7 +43,22 @@ def _listing_lines(stream: Json) -> list[str]:
     for key, word in (("waitingFor", "waits"), ("missing", "passed over")):
         reasons = units.get(key) if is_live or key == "missing" else ()
         lines += [f"{word}: {one}" for one in reasons] if isinstance(reasons, list) else []
-    return lines
+    return lines + _rescan_lines(mapping(units, "rescan"), is_live=is_live)
+
+
+def _rescan_lines(rescan: Json, *, is_live: bool) -> list[str]:
+    """Return what looks at folders that were listed before have brought."""
+    if not rescan:
+        return []
+    late, looks = count(rescan, "late"), count(rescan, "count")
+    files = f"{grouped(late)} {'file' if late == 1 else 'files'} came late"
+    word = "look" if looks == 1 else "looks"
+    line = f"{files}, in {grouped(looks)} {word} at folders that were listed"
+    if is_live and (next_at := text(rescan, "nextAt")):
+        line += f"; the next one is at {next_at}"
+    changed = rescan.get("changed")
+    names = changed if isinstance(changed, list) else []
+    return [line, *(f"changed since it was listed, not read again: {one}" for one in names)]
 
 
 def _left_out(stream: Json, unit: str) -> str:

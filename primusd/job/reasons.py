@@ -23,7 +23,8 @@ WAITING: Mapping[str, str] = {
     "RetryDelayed": "An attempt failed; the next one begins after a delay.",
     "StartBackoff": "A start did not come about; the next one begins after a delay.",
     "Paused": "Its data is paused.",
-    "WaitingForData": "A stream waits for its storage, or for files that are not there yet.",
+    "WaitingForData": "A stream waits for its storage, for files that are not there yet, or for "
+    "its next look for late ones (`rescan`).",
 }
 """While it could run and does not, wholly or in part."""
 

@@ -11,6 +11,20 @@ class _Document(Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON object with keys in camel case."""
 
 
+class RescanStatus(_Document, frozen=True, kw_only=True):
+    """How folders that were listed are looked at again (`rescan`)."""
+
+    count: int
+    """Looks that came to their end."""
+    late: int
+    """Files that they brought."""
+    last_at: Text = UNSET
+    next_at: Text = UNSET
+    """Absent while one is under way, and once none follows."""
+    changed: tuple[str, ...] = ()
+    """Files that are not what they were when they were listed, the first 100."""
+
+
 class UnitsStatus(_Document, frozen=True, kw_only=True):
     """Files and partitions of a stream."""
 
@@ -19,6 +33,8 @@ class UnitsStatus(_Document, frozen=True, kw_only=True):
     waiting_for: tuple[str, ...]
     missing: tuple[str, ...] = ()
     """Folders by time that did not come and were passed over, the newest 100."""
+    rescan: RescanStatus | UnsetType = UNSET
+    """Absent where no source says it."""
 
 
 class PositionsStatus(_Document, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from primusd.datafeed.ledger.carrying import carried_units, whole_epochs
 from primusd.datafeed.ledger.model import OPEN_END, ReaderState, Savepoint, Stream
 from primusd.datafeed.ledger.places import PartitionPlace, partition_places
 from primusd.datafeed.ledger.ranges import measure
+from primusd.datafeed.ledger.rescans import every_ms
 from primusd.datafeed.protocol import FeedReport
 from primusd.job.ids import AttemptId
 from primusd.job.spec import JobSpec, follows_topics, has_files, is_endless
@@ -25,6 +26,7 @@ from primusd.views.times import known_time
 DEAD_SHOWN_MAX = 100
 PARTITIONS_SHOWN_MAX = 1_000
 MISSING_SHOWN = 100
+CHANGED_SHOWN = 100
 ENDED_PHASES = frozenset({"Done", "Failed", "Closed"})
 
 
@@ -67,7 +69,7 @@ def stream_document(
         epoch=places.epoch,
         epochs=stream.spec.epochs,
         finite=not is_endless(stream.spec),
-        units=_units(stream),
+        units=units_status(stream),
         positions=_positions(stream, places),
         readers=reader_statuses(stream, live, at_ms=at_ms),
         dead_tasks=tuple(
@@ -120,12 +122,30 @@ def stream_status(stream: Stream) -> StreamStatus:
     )
 
 
-def _units(stream: Stream) -> documents.UnitsStatus:
+def units_status(stream: Stream) -> documents.UnitsStatus:
+    """Return what is known of the files and partitions of a stream."""
     return documents.UnitsStatus(
         listed=len(stream.units),
         complete=stream.is_listed,
         waiting_for=stream.waiting_for,
         missing=stream.missing[-MISSING_SHOWN:],
+        rescan=_rescan(stream),
+    )
+
+
+def _rescan(stream: Stream) -> documents.RescanStatus | UnsetType:
+    """Return how folders that were listed are looked at again; absent where they are not."""
+    if not every_ms(stream.spec):
+        return UNSET
+    scanning = stream.scanning
+    return documents.RescanStatus(
+        count=scanning.count,
+        late=scanning.late_count,
+        last_at=known_time(scanning.last_ms),
+        next_at=known_time(scanning.next_ms),
+        changed=tuple(
+            stream.units[one.unit].unit.location for one in scanning.changed[:CHANGED_SHOWN]
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from primusd.admission.waits import Wait, why_waits
 from primusd.core import World
 from primusd.datafeed.ledger.grants import does_wait
+from primusd.datafeed.ledger.rescans import rests
 from primusd.job import gates
 from primusd.job.counts import Count, due_of, rules_of
 from primusd.job.ids import replica_name
@@ -173,7 +174,7 @@ def _without_data(job: Job, world: World, *, at_ms: int) -> Waiting | None:
         (name, one)
         for name, one in machines
         if one is not None
-        and one.waiting_for
+        and (one.waiting_for or rests(one))
         and one.phase in ("Opening", "Serving")
         and not one.lease_count
         and not does_wait(one)
@@ -182,6 +183,10 @@ def _without_data(job: Job, world: World, *, at_ms: int) -> Waiting | None:
         return None
     name, stream = empty[0]
     left_ms = max(0, stream.next_listing_ms - at_ms)
+    if not stream.waiting_for:
+        said = said_duration(left_ms)
+        message = f"stream {name}: all files were read; late ones are looked for in {said}"
+        return Waiting("WaitingForData", message, {"inMs": left_ms, "streams": len(empty)})
     message = f"stream {name}: {stream.waiting_for[0]}"
     if stream.next_listing_ms:
         message += f"; next try in {said_duration(left_ms)}"

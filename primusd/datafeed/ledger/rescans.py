@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from primusd.datafeed.ledger.events import UnitsListed
 from primusd.datafeed.ledger.listed import ChangedFile, Scanning
+from primusd.datafeed.ledger.model import Stream
 from primusd.job.spec import StreamSpec
 
 CHANGED_MAX = 1_000
@@ -53,6 +54,11 @@ def _with_changed(
     found = {one.unit: one for one in known}
     found |= {one.unit: one for one in fresh}
     return tuple(found.values())[:CHANGED_MAX]
+
+
+def rests(stream: Stream) -> bool:
+    """Return whether all was listed, and nothing else is before the next look."""
+    return bool(stream.scanning.ended_ms and stream.next_listing_ms and not stream.waiting_for)
 
 
 def begun(scanning: Scanning, at_ms: int) -> Scanning:
