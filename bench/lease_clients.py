@@ -33,6 +33,8 @@ from primusd.executor.protocol import (
 from primusd.job.ids import AttemptId
 
 CONNECT_AT_ONCE = 64
+KEEP_S = 3600.0
+"""Of thousands that connect one after the other the first would be gone again."""
 STEP_BYTES = 4 << 10
 """How far a reader gets from one beat to the next."""
 INCARNATION = "0123456789abcdef"
@@ -136,7 +138,7 @@ async def main(words: list[str]) -> None:
     port, uid, key = words[:3]
     first, count = (int(word) for word in words[3:5])
     way = WAYS[words[5]]
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S)
     headers = {"Authorization": f"Bearer {key}"}
     base = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession(base, connector=connector, headers=headers) as session:

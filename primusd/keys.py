@@ -6,6 +6,7 @@ Source: docs/protocol.md §2.
 import base64
 import hashlib
 import hmac
+from functools import lru_cache
 
 
 def job_key(secret: bytes, uid: str) -> str:
@@ -33,6 +34,7 @@ def is_key(shown: str, right: str) -> bool:
     return hmac.compare_digest(shown.encode(), right.encode())
 
 
+@lru_cache(maxsize=1 << 14)
 def _key(secret: bytes, subject: str) -> str:
     digest = hmac.new(secret, subject.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode()
