@@ -27,10 +27,11 @@ from primusd.errors import (
 )
 from primusd.job import job
 from primusd.job.commands import Command
-from primusd.job.events import JobSubmitted
+from primusd.job.events import JobSubmitted, VerdictRequested
 from primusd.job.machine import At, Ignore, Proposed
 from primusd.job.model import Job
 from primusd.job.phases import JobPhase
+from primusd.job.requests import repeats_verdict
 from primusd.records import ADMISSION, SCHEMA, Entry, Event, Proposal, Record, job_of
 from primusd.shelves import Shelves, shelved
 
@@ -261,7 +262,8 @@ class _Draft:
 
     def take(self, proposal: Proposal) -> Answer:
         """Apply a proposal with all that follows from it; raises what refuses it."""
-        self._check(proposal)
+        if is_repeat := self._check(proposal):
+            return Ignored(is_repeat)
         before = len(self.records)
         queue: deque[tuple[Proposed, str, int, int]] = deque()
         queue.append((Proposed(proposal.machine, proposal.event), proposal.by, -1, 0))
@@ -345,8 +347,11 @@ class _Draft:
         assert isinstance(state, Admission)
         return state
 
-    def _check(self, proposal: Proposal) -> None:
-        """Refuse what no machine can judge for itself.
+    def _check(self, proposal: Proposal) -> str:
+        """Refuse what no machine can judge for itself, or what it did not refuse in older journals.
+
+        Returns:
+            Why nothing changes, "" it may.
 
         Raises:
             WedgedError: The machine stopped on a bug of ours.
@@ -354,6 +359,7 @@ class _Draft:
             NameTakenError: A live job has the name.
             KeyReusedError: The idempotency key belongs to another spec, or to this one already.
             ConflictError: A job that has to succeed before has ended otherwise, or is gone.
+            PhaseConflictError: A person ends the job with another verdict already.
         """
         known = self._admission()
         uid = job_of(proposal.machine)
@@ -369,6 +375,11 @@ class _Draft:
             raise NotFoundError(
                 f"there is no {'stream' if '/' in proposal.machine else 'job'} {proposal.machine}"
             )
+        elif isinstance(proposal.event, VerdictRequested):
+            found = self._find(proposal.machine)
+            assert isinstance(found, Job)
+            return "already so" if repeats_verdict(found, proposal.event) else ""
+        return ""
 
     def _check_after(self, event: JobSubmitted) -> None:
         for uid in event.after:

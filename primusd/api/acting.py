@@ -24,8 +24,7 @@ from primusd.job.events import (
     VerdictRequested,
 )
 from primusd.job.ids import Span, parse_replica, spans
-from primusd.job.model import Job, Verdict
-from primusd.job.phases import JobPhase
+from primusd.job.model import Job
 from primusd.jobfile.patching import check_sizes
 from primusd.records import Proposal
 from primusd.views import documents
@@ -103,31 +102,7 @@ async def finish(request: web.Request) -> web.Response:
         problem = Problem("as", found=body.as_phase[:80], allowed=VERDICTS)
         raise MalformedError("as has to be Succeeded or Failed", errors=(problem,))
     event = VerdictRequested(body.as_phase, _checked_reason(body.reason))
-    job = find_job(request)
-    decided = _decided(job)
-    if decided is None:
-        return await _act(request, event)
-    if decided.as_phase == body.as_phase:
-        return await _act(request)
-    if job.is_final:
-        return await _act(request, event)  # Its table has the words.
-    name = job.spec.name
-    raise PhaseConflictError(
-        f"{name} is being finished as {decided.as_phase} ({decided.decided_by}: "
-        f"{decided.message}): it cannot be finished as {body.as_phase} as well",
-        phase=job.phase,
-        event=VerdictRequested.__name__,
-        hint=f"the first verdict stands; primusctl describe {name} shows it",
-    )
-
-
-def _decided(job: Job) -> Verdict | None:
-    """Return the verdict by which a person ended the job, or is ending it; None: no such one."""
-    verdict = job.verdict
-    if verdict is None or verdict.reason != "DecidedByUser":
-        return None
-    is_under_way = job.phase is JobPhase.STOPPING and job.then == verdict.as_phase
-    return verdict if job.is_final or is_under_way else None
+    return await _act(request, event)
 
 
 async def restart(request: web.Request) -> web.Response:
@@ -202,7 +177,7 @@ async def propose_together(context: Context, job: Job, events: Sequence[Act], *,
     proposals = [Proposal(job.uid, event, by) for event in events]
     for event, one in zip(events, await context.engine.propose_all(proposals), strict=True):
         match one:
-            case Rejected(PhaseConflictError() as error) if type(event) in WORDS:
+            case Rejected(PhaseConflictError(hint="") as error) if type(event) in WORDS:
                 raise conflict_in_words(job, WORDS[type(event)], error) from error
             case Rejected(error):
                 raise error

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from primusd.errors import PrimusdError
+from primusd.errors import PhaseConflictError, PrimusdError
 from primusd.job import chunks
 from primusd.job import events as ev
 from primusd.job.goals import in_phase, recounted, refusal, stopping
@@ -109,6 +109,40 @@ def _verdict_requested(job: Job, event: ev.VerdictRequested, at: At) -> Job:
     if job.phase is JobPhase.STOPPING:
         return replace(job, then=event.as_phase)
     return stopping(job, event.as_phase, StopReason.VERDICT, message, at.at_ms)
+
+
+def repeats_verdict(job: Job, event: ev.VerdictRequested) -> bool:
+    """Return whether a person said the same before; the first verdict stands.
+
+    For what is proposed: journals may hold a later one, which counted.
+
+    Raises:
+        PhaseConflictError: A person ends the job with the other verdict.
+    """
+    decided = decided_verdict(job)
+    if decided is None:
+        return False
+    if decided.as_phase == event.as_phase:
+        return True
+    if job.is_final:
+        return False
+    name = job.spec.name
+    raise PhaseConflictError(
+        f"{name} is being finished as {decided.as_phase} ({decided.decided_by}: "
+        f"{decided.message}): it cannot be finished as {event.as_phase} as well",
+        phase=job.phase,
+        event=ev.VerdictRequested.__name__,
+        hint=f"the first verdict stands; primusctl describe {name} shows it",
+    )
+
+
+def decided_verdict(job: Job) -> Verdict | None:
+    """Return the verdict by which a person ended the job, or is ending it; None: no such one."""
+    verdict = job.verdict
+    if verdict is None or verdict.reason != "DecidedByUser":
+        return None
+    is_under_way = job.phase is JobPhase.STOPPING and job.then == verdict.as_phase
+    return verdict if job.is_final or is_under_way else None
 
 
 def _drill_requested(job: Job, event: ev.DrillRequested, at: At) -> Job:

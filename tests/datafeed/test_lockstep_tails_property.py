@@ -12,7 +12,8 @@ import pytest
 from primusd.datafeed.drawing import Drawing
 from primusd.datafeed.formats.base import RowBlock
 from primusd.datafeed.ledger import machine as ledger
-from primusd.datafeed.ledger.events import BeatReceived, ReaderOpened
+from primusd.datafeed.ledger.events import BeatReceived, ReaderEnded, ReaderOpened
+from primusd.datafeed.protocol import FeedAsk
 from primusd.datafeed.reader.offers import Offers
 from primusd.datafeed.reader.state import ReaderState
 from primusd.datafeed.reader.steps import StepCount
@@ -43,6 +44,9 @@ class Trainer:
     has_dropped: bool = False
     has_ended: bool = False
     """The stream is at its end, by the daemon's word."""
+    attempt: int = 1
+    savepoint: str | None = None
+    """Where an exactlyOnce group begins; "" at the beginning; None: there is no group."""
 
     def __post_init__(self) -> None:
         self.state = ReaderState("clicks", memory_bytes=1 << 20)
@@ -50,17 +54,32 @@ class Trainer:
         self.steps = self.state.steps = StepCount(self.tail)
         self.offers = Offers(self.steps, self.state, self.turns)
         self.state.tell_steps, self.state.least_cut = self.offers.told, self.offers.least_cut
+        self.id = attempt_id(self.index, self.attempt)
+        self.driver.propose(ReaderOpened(self.id, "a", is_awaited=self.savepoint is not None))
+        if self.savepoint is None:
+            self.open()
+        else:
+            self.state.ask(FeedAsk(1, "restore", self.savepoint))
+
+    def open(self) -> None:
         self.state.is_open = True
         self.steps.open(BATCH, 0)
-        self.driver.propose(ReaderOpened(attempt_id(self.index), "a"))
 
     def beat(self, now: float, *, is_answered: bool) -> None:
         report = self.state.report(buffered_bytes=0, now=now)
         self.driver.wait(50)
-        self.driver.propose(BeatReceived(attempt_id(self.index), "a", report))
+        self.driver.propose(BeatReceived(self.id, "a", report))
         if is_answered:
-            orders = ledger.feed_orders(self.driver.now, attempt_id(self.index), "a")
+            orders = ledger.feed_orders(self.driver.now, self.id, "a")
             self.state.obey(orders, sent_at=now, ttl_s=1e9)
+        if not self.state.is_open and (answer := self.state.pledges.answers.get(1)) is not None:
+            assert answer == ""
+            self.open()
+
+    def mark(self, step: int, now: float) -> None:
+        """What `feed.mark` does: the batches so far are used."""
+        self.state.take(self.receipt, now=now)
+        self.state.mark(step)
 
     def read(self) -> None:
         holding = self.state.next_to_read()
@@ -188,3 +207,111 @@ def test_all_trainers_have_as_many_steps_and_no_row_is_lost_or_twice(tail: str, 
     else:
         assert stream.skipped <= 2 * workers * 2 * BATCH
     assert driver.replay() == stream
+
+
+# The same with marks, and a group that begins anew at its newest savepoint.
+
+
+@dataclass
+class Group:
+    """Trainers that step together and mark the same steps; their models, as checkpoints keep them.
+
+    `parts` has of each step that was marked what all of them had used by then.
+    """
+
+    driver: Driver
+    tail: str
+    sizes: list[int]
+    workers: int
+    trainers: list[Trainer] = field(default_factory=list)
+    lives: int = 0
+    base: int = 0
+    model: tuple[tuple[int, int], ...] = ()
+    parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    steps: int = 0
+
+    def begin(self) -> None:
+        """Begin where the newest sealed step was, of any generation."""
+        for one in self.trainers:
+            ended = ReaderEnded(one.id, (), has_completed=False, was_own_fault=True)
+            self.driver.propose(ended)
+        name = ""
+        sealed = [one for one in self.driver.now.savepoints if one.origin != "timer"]
+        if sealed:
+            newest = max(sealed, key=lambda one: one.step)
+            name, self.base, self.model = newest.name, newest.step, self.parts[newest.step]
+        self.lives += 1
+        self.steps = self.base
+        self.parts = {self.base: self.model}
+        self.trainers = [
+            Trainer(self.driver, index, self.tail, self.sizes, attempt=self.lives, savepoint=name)
+            for index in range(self.workers)
+        ]
+
+    def step(self, now: float) -> None:
+        for one in self.trainers:
+            one.step(now)
+        self.steps += 1
+
+    def mark(self, now: float) -> None:
+        used = [row for one in self.trainers for row in one.used]
+        self.parts[self.steps] = (*self.model, *used)
+        for one in self.trainers:
+            one.mark(self.steps, now)
+
+
+def run_group(tail: str, sizes: list[int], workers: int, dice: Random, crashes: int) -> Group:
+    driver = Driver(stream_spec(tail=tail, epochs=2, delivery="exactlyOnce"))
+    driver.list_all([rows_unit(name=f"part-{number}") for number in range(len(sizes))])
+    group = Group(driver, tail, sizes, workers)
+    group.begin()
+    for turn in range(ROUNDS):
+        now = turn * 0.05
+        which = dice.choice(group.trainers)
+        if dice.random() < 0.8:
+            which.read()
+            which.deliver(now)
+        if dice.random() < 0.7:
+            which.beat(now, is_answered=dice.random() < 0.8)
+        if all(one.has_batch for one in group.trainers):
+            group.step(now)
+            if dice.random() < 0.4:
+                group.mark(now)
+        for one in group.trainers:
+            if not one.has_batch:
+                one.wait_for_more(now)
+        if all(one.has_ended for one in group.trainers):
+            return group
+        if crashes and group.steps > group.base and dice.random() < 0.01:
+            crashes -= 1
+            group.begin()
+    raise AssertionError(f"it hangs: {driver.now.step_limit} {driver.now.readers}")
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("tail", ["drop", "pad"])
+def test_a_group_goes_back_to_a_step_and_has_each_row_once_with_equal_steps(
+    tail: str, seed: int
+) -> None:
+    """C52, C54, M122: `tail` with `delivery: exactlyOnce`."""
+    dice = Random(1000 + seed)
+    workers = dice.randint(1, 4)
+    sizes = [dice.randint(30, 90) for _ in range(dice.randint(1, 5))]
+    if tail == "pad" and sum(sizes) < 6 * workers * BATCH:
+        sizes = [*sizes, 6 * workers * BATCH]
+
+    group = run_group(tail, sizes, workers, dice, crashes=seed % 4)
+
+    counts = [[epoch for epoch, *_ in one.batches] for one in group.trainers]
+    assert all(one == counts[0] for one in counts)
+    used = [*group.model, *(row for one in group.trainers for row in one.used)]
+    assert len(used) == len(set(used))
+    stream = group.driver.now
+    assert stream.consumed == len(used)
+    assert stream.consumed + stream.skipped == 2 * sum(sizes)
+    if tail == "pad":
+        assert stream.skipped == 0
+    else:
+        assert stream.skipped <= 2 * workers * 2 * BATCH
+    assert stream.repeated == 0
+    assert group.driver.replay() == stream

@@ -116,6 +116,34 @@ def test_rows_come_in_one_order_on_one_two_and_four_workers_also_after_a_kill(
     assert {len(expected[epoch, n]) for epoch in range(2) for n in range(20)} == {GLOBAL_ROWS}
 
 
+@pytest.mark.parametrize("shuffle", [None, Shuffle(seed=5)], ids=["plain", "shuffled"])
+def test_three_passes_in_strict_order_are_each_whole_and_alike_on_any_number_of_workers(
+    tmp_path: Path, shuffle: Shuffle | None
+) -> None:
+    """M081, M082: not shuffled each pass has the same steps; shuffled each has others."""
+    units = parquet(tmp_path / "d")
+    spec = StreamSpec("clicks", (Source("/d"),), order="strict", lanes=8, shuffle=shuffle, epochs=3)
+    found = []
+    for workers, killed in ((1, -1), (4, -1), (2, 0)):
+        grantor = LedgerGrantor(spec, units, workers)
+
+        batches = anyio.run(train, grantor, workers, GLOBAL_ROWS // workers, killed)
+
+        assert grantor.is_done
+        for one in batches:
+            epochs = [epoch for epoch, *_ in one]
+            assert epochs == sorted(epochs)
+        found.append(steps_of(batches))
+
+    alone, *others = found
+    assert all(steps == alone for steps in others)
+    passes = [[rows for (epoch, _), rows in alone.items() if epoch == one] for one in range(3)]
+    assert all(set().union(*rows) == set(range(FILES * ROWS)) for rows in passes)
+    assert all(sum(map(len, rows)) == FILES * ROWS for rows in passes)
+    assert (passes[0] == passes[1] == passes[2]) is (shuffle is None)
+    assert (passes[1] != passes[2]) is (shuffle is not None)
+
+
 def test_sources_are_mixed_by_their_weights(tmp_path: Path) -> None:
     """M080."""
     units = [

@@ -66,7 +66,8 @@ data:
 
 
 def test_two_workers_get_the_rows_of_each_step_that_one_gets(shared: Any) -> None:
-    stream = "order: strict, lanes: 4, shuffle: {seed: 3}"
+    """M082: in each of three passes."""
+    stream = "order: strict, lanes: 4, shuffle: {seed: 3}, epochs: 3"
     _, (alone,) = run(shared, "strict-1", [400], stream)
     _, pair = run(shared, "strict-2", [400], stream, workers=2)
 
@@ -76,6 +77,10 @@ def test_two_workers_get_the_rows_of_each_step_that_one_gets(shared: Any) -> Non
             together[number] |= set(rows)
 
     assert together == [set(rows) for _, *rows in alone]
+    for one in range(3):
+        assert sorted(row for epoch, *rows in alone if epoch == one for row in rows) == [
+            *range(400)
+        ]
 
 
 def test_C54_a_sample_of_shuffled_and_mixed_sources_is_counted_in_the_verdict(shared: Any) -> None:

@@ -3,11 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from primusd import core
 from primusd.admission.events import JobForgotten
+from primusd.core import Ignored, Recorded, Rejected
 from primusd.job import events as ev
 from primusd.job.decoding import Decoding
 from primusd.job.phases import AttemptPhase
 from primusd.job.spec import KafkaSource, Offsets, Reading, Sample, Source, StreamSpec, TimeRange
+from primusd.records import SCHEMA, Entry, Proposal, Record
 from tests.state.job_driver import UID, Cluster, budgets, ended, role, span, spec
 
 CLICKS = StreamSpec("clicks", (Source("/data/*.txt"),))
@@ -268,19 +271,48 @@ def test_a_job_that_waits_for_one_that_failed_fails_too() -> None:
     assert verdict(cluster) == ("Failed", "DependencyFailed")
 
 
-def test_of_two_recorded_verdicts_of_people_the_later_one_counts() -> None:
-    """The API records a second one no more; journals that have it are replayed as they were."""
+def test_of_two_verdicts_in_one_step_the_first_stands_and_the_second_is_told() -> None:
+    """Two people at once: both saw a job that nobody ends yet."""
     cluster = Cluster()
     cluster.run()
+    said = [
+        Proposal(UID, ev.VerdictRequested(one, why), by)
+        for one, why, by in (
+            ("Succeeded", "good enough", "uid:1 (ann)"),
+            ("Failed", "no", "uid:2 (bob)"),
+            ("Succeeded", "me too", "uid:3 (cat)"),
+        )
+    ]
 
+    step = core.step(cluster.world, said, at_ms=cluster.now_ms, term=1, revision=99)
+
+    first, second, third = step.answers
+    assert isinstance(first, Recorded)
+    assert isinstance(second, Rejected)
+    assert str(second.error).startswith(
+        "train is being finished as Succeeded (uid:1 (ann): good enough): it cannot be finished as "
+        "Failed as well"
+    )
+    assert isinstance(third, Ignored)
+    job = step.world.jobs[UID]
+    assert job.verdict is not None
+    assert (job.then, job.verdict.decided_by) == ("Succeeded", "uid:1 (ann)")
+
+
+def test_a_journal_with_two_verdicts_of_people_is_replayed_as_it_was() -> None:
+    """An older primusd recorded the second one, and it counted."""
+    cluster = Cluster()
+    cluster.run()
+    second = Record(UID, -1, "uid:2 (bob)", ev.VerdictRequested("Failed", "no"))
     cluster.say(ev.VerdictRequested("Succeeded", "good enough"), by="uid:1 (ann)")
-    assert cluster.job.then == "Succeeded"
-    cluster.say(ev.VerdictRequested("Failed", "no"), by="uid:2 (bob)")
-    cluster.stop_all()
 
-    assert cluster.phase == "Failed"
-    assert cluster.job.verdict is not None
-    assert cluster.job.verdict.decided_by == "uid:2 (bob)"
+    world = core.replay(
+        cluster.world, Entry(SCHEMA, 1, cluster.revision + 1, cluster.now_ms, (second,))
+    )
+
+    job = world.jobs[UID]
+    assert job.verdict is not None
+    assert (job.then, job.verdict.decided_by) == ("Failed", "uid:2 (bob)")
 
 
 def test_completion_before_the_stop_arrived_counts() -> None:
