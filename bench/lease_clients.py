@@ -152,6 +152,8 @@ async def main(words: list[str]) -> None:
             return reader
 
         readers = await asyncio.gather(*(made(first + index) for index in range(count)))
+        # All at once: so that each has a connection of its own by POST, too.
+        await asyncio.gather(*(reader.turn(0) for reader in readers))
         print("ready", flush=True)
         while asked := (await asyncio.to_thread(sys.stdin.readline)).split():
             want, per_s, seconds = int(asked[0]), float(asked[1]), float(asked[2])
