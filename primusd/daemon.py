@@ -48,15 +48,15 @@ from primusd.startup import (
     all_heads,
     ca_of,
     clean_run,
+    history_of,
     load_chain,
     load_configuration,
     prepare,
     remove_state,
     start_lines,
-    take_blobs,
+    take_shared,
     tls_of,
 )
-from primusd.state.archive import Archive
 from primusd.state.ballast import Ballast
 from primusd.state.election import Heads
 from primusd.state.journal import Journal
@@ -158,7 +158,7 @@ class Daemon:
         self._access = access_of(prepared.loaded, prepared.token)
         self._state = prepared.directory.path
         self._ballast = Ballast(self._state / "ballast")
-        self._archive = Archive(self._state / "archive")
+        self._archive = history_of(prepared)
         self._clock = SystemClock()
         self._tls = tls_of(prepared.loaded)
         self._parts: Parts | None = None
@@ -182,7 +182,7 @@ class Daemon:
     async def _live(self) -> None:
         """Lead; of a store that other heads share, again whenever that was lost."""
         async with opened_store(self._prepared, self._archive, self._ballast) as store:
-            take_blobs(self._prepared)
+            await anyio.to_thread.run_sync(take_shared, self._prepared)
             while True:
                 try:
                     await self._lead(store)

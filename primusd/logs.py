@@ -12,6 +12,8 @@ import structlog
 
 EVENTS: frozenset[str] = frozenset(
     {
+        "archive.segment_lost",
+        "archive.segment_unreadable",
         "archive.write_failed",
         "attempt.ended",
         "attempt.failed",
@@ -20,6 +22,7 @@ EVENTS: frozenset[str] = frozenset(
         "attempt.killed",
         "ballast.taken",
         "blobs.dropped",
+        "blobs.not_swept",
         "bootstrap.unreadable",
         "config.refused",
         "config.reloaded",

@@ -19,6 +19,7 @@ from primusd.api.launch_orders import OrderSettings
 from primusd.api.live_values import LiveValues
 from primusd.api.log_copies import LogCopies, copies_folder
 from primusd.api.nodes import NodeRegistry, add_node_routes
+from primusd.api.shared_blobs import SharedBlobs
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.datafeed.sources.listing import Listings
@@ -31,8 +32,8 @@ from primusd.keys import job_key
 from primusd.launchers.local import LocalLauncher
 from primusd.liveness import Liveness
 from primusd.mirroring import Mirror
-from primusd.startup import Prepared, all_heads, blobs_folder, ca_of
-from primusd.state.archive import Archive
+from primusd.startup import Prepared, all_heads, blobs_folder, ca_of, shared_blobs_of
+from primusd.state.archive import History
 from primusd.state.election import Heads, News
 from primusd.state.figures import StoreFigures
 from primusd.state.journal import Loaded as Stored
@@ -62,7 +63,7 @@ class Parts(Struct, frozen=True):
 class Around(Struct, frozen=True):
     """What parts ask the daemon for while they run."""
 
-    archive: Archive
+    archive: History
     """Read by the API."""
     config: Callable[[], Loaded]
     """The configuration in force."""
@@ -162,6 +163,7 @@ def _context(
     config = around.config
     keep_ms = config().config.limits.replay_watch_ms
     shown = partial(_shown, engine, live)
+    shared = shared_blobs_of(prepared)
     return Context(
         engine=engine,
         watch=Watch(engine, clock, Renderer(engine.at_ms, shown), keep_ms=keep_ms),
@@ -174,6 +176,7 @@ def _context(
         started_ms=clock.wall_ms(),
         state=prepared.directory.path,
         blobs=blobs_folder(prepared),
+        shared_blobs=None if shared is None else SharedBlobs(shared),
         archive=around.archive,
         launchers={launcher.name: launcher},
         strays=strays,

@@ -19,8 +19,8 @@ from primusd.errors import MalformedError, ResourceVersionTooOldError
 from primusd.job.events import JobSubmitted
 from primusd.job.model import Job
 from primusd.records import ADMISSION, Entry, job_of
-from primusd.state.archive import Archive
-from primusd.state.bases import Base, Parts, bases
+from primusd.state.archive import History
+from primusd.state.bases import Base, Parts
 from primusd.state.schema import check_schema
 from primusd.state.snapshots import decode_machine
 
@@ -73,7 +73,7 @@ class Start(Struct, frozen=True):
 
 
 def replay(
-    archive: Archive, newest: Iterable[Entry], job: str, moment: Moment, *, created_ms: int
+    archive: History, newest: Iterable[Entry], job: str, moment: Moment, *, created_ms: int
 ) -> Replayed:
     """Return a job as it was. Blocks: it belongs in a worker thread.
 
@@ -98,11 +98,11 @@ def replay(
     return found.result(moment)
 
 
-def _start(archive: Archive, job: str, moment: Moment, created_ms: int) -> Start:
+def _start(archive: History, job: str, moment: Moment, created_ms: int) -> Start:
     """Return the newest snapshots that hold nothing later than the moment."""
     known = [
         one
-        for one in bases(archive.folder)
+        for one in archive.bases()
         if (one.revision <= moment.revision if moment.revision else one.at_ms <= moment.at_ms)
     ]
     if not known:
@@ -152,7 +152,7 @@ def _world(parts: Parts) -> World:
     return world
 
 
-def _entries(archive: Archive, newest: Iterable[Entry], start: Start) -> Iterator[Entry]:
+def _entries(archive: History, newest: Iterable[Entry], start: Start) -> Iterator[Entry]:
     """Yield archived entries, then those of the journal, each once."""
     last = start.from_revision - 1
     for entry in archive.read(start.from_revision, from_ms=start.from_ms):

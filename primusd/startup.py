@@ -16,6 +16,7 @@ from msgspec import Struct
 from primusd import config, systemd
 from primusd.api.auth import LOOPBACK_NAMES, Access, Token, host_name, read_tokens, token_of
 from primusd.config import Loaded, split_address
+from primusd.datafeed.storage.schemes import scheme_of
 from primusd.errors import ConfigError, PrimusdError
 from primusd.listeners import (
     AddressInUseError,
@@ -25,6 +26,8 @@ from primusd.listeners import (
     passed_listeners,
     share_file,
 )
+from primusd.shared_places import FILE, SharedPlace, check_place
+from primusd.state.archive import Archive, History
 from primusd.state.directory import (
     StateDirectory,
     make_directory,
@@ -33,6 +36,7 @@ from primusd.state.directory import (
     write_durably,
 )
 from primusd.state.election import Heads
+from primusd.state.shared_archive import SharedArchive
 
 log = structlog.get_logger()
 
@@ -93,37 +97,37 @@ def prepare(flags: argparse.Namespace, loaded: Loaded, environ: Mapping[str, str
 
 
 def blobs_folder(prepared: Prepared) -> Path:
-    """Return where shipped files lie by their content."""
+    """Return where shipped files lie by their content; where they are shared by URL, copies."""
     url = prepared.loaded.config.blobs.url
-    return Path(url.removeprefix("file://")) if url else prepared.directory.path / "blobs"
+    is_folder = url and scheme_of(url) == ""
+    return Path(url.removeprefix(FILE)) if is_folder else prepared.directory.path / "blobs"
 
 
-def take_blobs(prepared: Prepared) -> None:
-    """See that a shared folder of blobs can be used, and is that of this cluster and no other.
+def shared_blobs_of(prepared: Prepared) -> SharedPlace | None:
+    """Return the place of shipped files where it is no folder of this host; None: it is one."""
+    blobs = prepared.loaded.config.blobs
+    return SharedPlace(blobs.url, blobs.options) if scheme_of(blobs.url) else None
+
+
+def history_of(prepared: Prepared) -> History:
+    """Return where entries go that the journal no longer needs."""
+    history = prepared.loaded.config.history
+    if not history.url:
+        return Archive(prepared.directory.path / "archive")
+    place = SharedPlace(history.url, history.options)
+    return SharedArchive(place, home=prepared.directory.home())
+
+
+def take_shared(prepared: Prepared) -> None:
+    """See that what heads share can be used, and is that of this cluster and no other. Blocks.
 
     Raises:
-        ConfigError: It cannot be written, or belongs to another cluster.
+        ConfigError: It cannot be written, read or removed from, or belongs to another cluster.
     """
-    if not prepared.loaded.config.blobs.url:
-        return
-    folder, own = blobs_folder(prepared), prepared.directory.cluster_id
-    mark = folder / "cluster"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with mark.open("x", encoding="ascii") as file:
-                file.write(f"{own}\n")
-        except FileExistsError:
-            pass
-        known = mark.read_text(encoding="ascii").strip()
-        write_durably(folder / f"written-by-{own}", b"", mode=0o600)
-    except OSError as error:
-        raise ConfigError(f"blobs.url {folder} cannot be used: {error.strerror}") from error
-    if known != own:
-        raise ConfigError(
-            f"blobs.url {folder} belongs to cluster {known or 'that is being made'}, this is {own}",
-            hint="give each cluster a folder of its own",
-        )
+    config, cluster = prepared.loaded.config, prepared.directory.cluster_id
+    for key, one in (("blobs.url", config.blobs), ("history.url", config.history)):
+        if one.url:
+            check_place(SharedPlace(one.url, one.options), key, cluster)
 
 
 def _prepare_run(run: Path, loaded: Loaded, mode: int) -> str:

@@ -15,7 +15,7 @@ from primusd.config.settings import Config, Etcd
 from primusd.errors import ConfigError, PrimusdError
 from primusd.records import SCHEMA
 from primusd.startup import Prepared, heads_of
-from primusd.state.archive import Archive
+from primusd.state.archive import History
 from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.directory import EmbeddedElection
@@ -56,7 +56,7 @@ class Store(Struct, frozen=True):
 
 @asynccontextmanager
 async def opened_store(
-    prepared: Prepared, archive: Archive, ballast: Ballast
+    prepared: Prepared, archive: History, ballast: Ballast
 ) -> AsyncIterator[Store]:
     """Yield the store; one that is shared, once it answers.
 

@@ -59,6 +59,7 @@ def build(context: Context) -> web.Application:
         context.blobs / "sha256",
         bytes_max=lambda: context.config().config.blobs.bytes_max,
         world=lambda: context.engine.world,
+        shared=context.shared_blobs,
     )
     app[OPEN_WATCHES] = set()
     app[OPENAPI] = describe(ROUTES, (documents.Plan, documents.Event, Line))

@@ -12,8 +12,9 @@ import anyio.to_thread
 import structlog
 from aiohttp import web
 
+from primusd.api.shared_blobs import SharedBlobs
 from primusd.core import World
-from primusd.errors import StoreFullError, TooLargeError
+from primusd.errors import StoreFullError, StoreUnavailableError, TooLargeError
 from primusd.units import bytes_words
 
 log = structlog.get_logger()
@@ -28,7 +29,12 @@ class BlobRoom:
     """What the folder of shipped files may still take, uploads on their way counted in."""
 
     def __init__(
-        self, folder: Path, *, bytes_max: Callable[[], int], world: Callable[[], World]
+        self,
+        folder: Path,
+        *,
+        bytes_max: Callable[[], int],
+        world: Callable[[], World],
+        shared: SharedBlobs | None = None,
     ) -> None:
         """Make it; nothing is read yet.
 
@@ -36,8 +42,10 @@ class BlobRoom:
             folder: Of the contents, by digest.
             bytes_max: Of all of them together.
             world: Its jobs ship what is not to go.
+            shared: Where they are kept for all heads; None: in that folder.
         """
         self._folder = folder
+        self._shared = shared
         self._bytes_max = bytes_max
         self._world = world
         self._promised = 0
@@ -45,8 +53,11 @@ class BlobRoom:
     async def run(self) -> None:
         """Drop what no job ships any more, now and then, until cancelled."""
         while True:
-            if dropped := await self.sweep():
-                log.info("blobs.dropped", files=dropped)
+            try:
+                if dropped := await self.sweep():
+                    log.info("blobs.dropped", files=dropped)
+            except StoreUnavailableError as error:
+                log.warning("blobs.not_swept", text=error.message)
             await anyio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> int:
@@ -60,8 +71,17 @@ class BlobRoom:
             for job in world.jobs.values()
             for file in job.spec.files
         }
-        look = partial(drop_unused, self._folder, shipped, now_ms=time.time_ns() // 1_000_000)
-        return await anyio.to_thread.run_sync(look)
+        now_ms = time.time_ns() // 1_000_000
+        look = partial(drop_unused, self._folder, shipped, now_ms=now_ms)
+        dropped = await anyio.to_thread.run_sync(look)
+        if self._shared is None:
+            return dropped
+        return await self._shared.drop_unused(shipped, now_ms=now_ms, keep_ms=UNUSED_KEEP_MS)
+
+    async def _stored_bytes(self) -> int:
+        if self._shared is not None:
+            return await self._shared.byte_count()
+        return await anyio.to_thread.run_sync(stored_bytes, self._folder)
 
     @asynccontextmanager
     async def upload(self) -> AsyncIterator["Upload"]:
@@ -85,9 +105,9 @@ class BlobRoom:
                 f"the file has {bytes_words(byte_count)}, and blobs.bytes_max, "
                 f"which holds for all files together, is {bytes_words(bytes_max)}"
             )
-        stored = await anyio.to_thread.run_sync(stored_bytes, self._folder)
+        stored = await self._stored_bytes()
         if stored + self._promised + byte_count > bytes_max and await self.sweep():
-            stored = await anyio.to_thread.run_sync(stored_bytes, self._folder)
+            stored = await self._stored_bytes()
         if stored + self._promised + byte_count > bytes_max:
             raise StoreFullError(
                 f"shipped files have {bytes_words(stored)}, blobs.bytes_max is "

@@ -21,8 +21,11 @@ _FULL_ERRNOS = frozenset({28, 122})
 
 async def head_blob(request: web.Request) -> web.Response:
     """Tell whether a content is here already."""
-    path = blob_path(context_of(request).blobs, request.match_info["digest"])
+    context = context_of(request)
+    path = blob_path(context.blobs, request.match_info["digest"])
     size = await anyio.to_thread.run_sync(_size, path)
+    if context.shared_blobs is not None:
+        size = await context.shared_blobs.size(path.name)
     if size < 0:
         return web.Response(status=404)
     return web.Response(headers={"X-Primus-Bytes": str(size)})
@@ -53,6 +56,8 @@ async def put_blob(request: web.Request) -> web.Response:
         async with request.app[BLOB_ROOM].upload() as upload:
             await upload.needs(request.content_length or 0)
             await _receive(request, path, digest, most, upload)
+            if context.shared_blobs is not None:
+                await context.shared_blobs.send(path.name, path)
     except OSError as error:
         if error.errno in _FULL_ERRNOS:
             raise StoreFullError("there is no room for the file", hint="free some") from error

@@ -9,6 +9,7 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from primusd.api.auth import Access
+from primusd.api.shared_blobs import SharedBlobs
 from primusd.clock import Clock
 from primusd.config import Loaded
 from primusd.engine import Engine
@@ -16,7 +17,7 @@ from primusd.errors import NotFoundError, PrimusdError
 from primusd.executor.protocol import Answer
 from primusd.job.ids import AttemptId
 from primusd.launchers.base import Launcher
-from primusd.state.archive import Archive
+from primusd.state.archive import History
 from primusd.state.election import Heads, News
 from primusd.state.figures import StoreFigures
 from primusd.state.journal import Loaded as Stored
@@ -79,8 +80,8 @@ class Context(Struct, frozen=True):
     """Wall clock."""
     state: Path
     blobs: Path
-    """Files by content: `<blobs>/sha256/<hex>`."""
-    archive: Archive
+    """Files by content: `<blobs>/sha256/<hex>`; where they are shared elsewhere, copies of them."""
+    archive: History
     launchers: Mapping[str, Launcher]
     strays: Strays
     """What launchers list and the store does not know."""
@@ -106,6 +107,8 @@ class Context(Struct, frozen=True):
     """Lets another head lead; this one stands by from then on."""
     is_healthy: Callable[[], bool] = lambda: True
     """Whether the loop turns; `/healthz`."""
+    shared_blobs: SharedBlobs | None = None
+    """Where shipped files are kept for all heads; None: in `blobs`."""
     load: Callable[[], Awaitable[Stored]] = load_nothing
     """Reads all that the store holds, as of one revision."""
     figures: Callable[[], Awaitable[StoreFigures]] = measure_nothing

@@ -118,9 +118,12 @@ async def get_blob(request: web.Request) -> web.StreamResponse:
     job = _job_of(request, request.query.get("job", ""))
     if all(file.digest != digest for file in job.spec.files):
         raise NotFoundError(f"the job ships no file {digest}")
-    path = blob_path(request.app[CONTEXT].blobs, digest)
+    context = request.app[CONTEXT]
+    path = blob_path(context.blobs, digest)
     if not path.exists():
-        raise NotFoundError(f"{digest} is not in this store")
+        if context.shared_blobs is None:
+            raise NotFoundError(f"{digest} is not in this store")
+        await context.shared_blobs.fetch(path.name, path)
     response = web.StreamResponse()
     async with request.app[BLOB_SLOTS], await anyio.open_file(path, "rb") as file:
         response.content_length = path.stat().st_size

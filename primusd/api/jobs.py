@@ -23,7 +23,7 @@ from primusd.api.context import Context
 from primusd.api.planning import plan_document
 from primusd.api.problems import Handler
 from primusd.api.restoring import with_restores
-from primusd.api.submitting import check_submit, read_submit
+from primusd.api.submitting import check_submit, learn_files, read_submit
 from primusd.api.watching import is_watch, serve_watch
 from primusd.core import check_new_job
 from primusd.errors import (
@@ -60,6 +60,8 @@ async def create(request: web.Request) -> web.Response:
     is_plan, is_dry_run = flag(request, "plan"), flag(request, "dryRun")
     if is_plan:
         return answer(plan_document(context, parsed))
+    if not is_dry_run:
+        await learn_files(context, parsed)
     key = request.headers.get("Idempotency-Key", "")
     if len(key) > KEY_LENGTH_MAX or not key.isprintable():
         raise MalformedError(f"Idempotency-Key has to be at most {KEY_LENGTH_MAX} plain characters")

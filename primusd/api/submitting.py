@@ -1,7 +1,6 @@
 """A job file that comes with a request: read, and held against what this daemon has and allows."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from aiohttp import web
 
@@ -95,7 +94,7 @@ def check_submit(
         *_unreadable_sources(spec),
     ]
     if not sends_files_later:
-        problems += _missing_files(spec.files, context.blobs)
+        problems += _missing_files(spec.files, context)
     if not waits_for_nodes:
         problems += _never_fits(context, spec)
     if problems:
@@ -132,12 +131,30 @@ def _unreadable_sources(spec: JobSpec) -> Iterable[Problem]:
                 yield Problem(path, found=source.files, hint=lacking)
 
 
-def _missing_files(files: Iterable[ShippedSpec], blobs: Path) -> Iterable[Problem]:
+async def learn_files(context: Context, parsed: Parsed) -> None:
+    """Look which of the files that a job ships are in the place that all heads share.
+
+    Raises:
+        StoreUnavailableError: Nobody can tell.
+    """
+    if context.shared_blobs is not None:
+        named = [one.digest for one in parsed.spec.files if one.digest]
+        await context.shared_blobs.learn(blob_path(context.blobs, one).name for one in named)
+
+
+def _is_here(context: Context, digest: str) -> bool:
+    path = blob_path(context.blobs, digest)
+    if context.shared_blobs is None:
+        return path.is_file()
+    return context.shared_blobs.is_known(path.name)
+
+
+def _missing_files(files: Iterable[ShippedSpec], context: Context) -> Iterable[Problem]:
     for number, file in enumerate(files):
         path = f"files[{number}]"
         if not file.digest:
             yield Problem(path, found=file.path, hint="send files with primusctl submit")
-        elif not blob_path(blobs, file.digest).is_file():
+        elif not _is_here(context, file.digest):
             yield Problem(path, found=file.digest, hint=f"PUT /api/v1/blobs/{file.digest} first")
 
 

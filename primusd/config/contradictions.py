@@ -12,6 +12,11 @@ from primusd.config.values import is_loopback, split_address
 
 # `sun_path` of unix(7) holds 108 bytes, the last of which is 0.
 SOCKET_PATH_BYTES_MAX = 107
+SHARED_SCHEMES = (
+    *("hdfs", "viewfs", "webhdfs", "swebhdfs", "s3", "s3a", "s3n"),
+    *("gs", "gcs", "abfs", "abfss", "az"),
+)
+"""Storages of the data feed that can be written."""
 
 
 class Contradiction(Struct, frozen=True):
@@ -43,10 +48,8 @@ def contradictions(config: Config, *, is_insecure: bool) -> Iterator[Contradicti
         yield Contradiction(path, etcd.quota_warn_percent, allowed)
     if config.store.kind == "etcd":
         yield from _of_etcd(etcd)
-    folder = config.blobs.url.removeprefix("file://")
-    if config.blobs.url.startswith("file:") and not folder.startswith("/"):
-        allowed = "file:///folder, from the root"
-        yield Contradiction(("blobs", "url"), config.blobs.url, allowed)
+    yield from _of_shared("blobs", config.blobs.url)
+    yield from _of_shared("history", config.history.url)
     yield from _of_files(config)
 
 
@@ -101,6 +104,17 @@ def _of_etcd(etcd: Etcd) -> Iterator[Contradiction]:
         if bool(value) != bool(another):
             lacking = other if value else one
             yield Contradiction((*path, lacking), "", f"both {one} and {other}, or neither")
+
+
+def _of_shared(section: str, url: str) -> Iterator[Contradiction]:
+    """Yield what is wrong with the URL of a place that all heads reach."""
+    path = url.removeprefix("file://")
+    if not url or path.startswith("/"):
+        return
+    scheme, separator, rest = url.partition("://")
+    if scheme not in SHARED_SCHEMES or not separator or not rest.strip("/"):
+        allowed = f"a folder, file:///folder, or a URL of {', '.join(SHARED_SCHEMES)}"
+        yield Contradiction((section, "url"), url, allowed)
 
 
 def _of_files(config: Config) -> Iterator[Contradiction]:

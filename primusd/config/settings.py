@@ -103,8 +103,10 @@ class Store(Struct, frozen=True):
 class Blobs(Struct, frozen=True):
     """Shipped files and unit lists, by content."""
 
-    url: Annotated[str, Text(), NotYet(but=("file:", "/"))] = ""
+    url: Annotated[str, Text()] = ""
     """"" is `<state>/blobs`; else a folder that all heads reach."""
+    options: Annotated[Mapping[str, str], TextMap()] = EMPTY
+    """Of its storage."""
     bytes_max: Annotated[int, Size(_MIB, 1 << 50)] = 20 * _GIB
     file_bytes_max: Annotated[int, Size(_MIB, 1 << 50, key="file_max")] = 2 * _GIB
 
@@ -113,8 +115,10 @@ class History(Struct, frozen=True):
     """How long what is over stays known."""
 
     keep_ms: Annotated[int, Duration(60 * _MINUTE, 3650 * _DAY)] = 30 * _DAY
-    url: Annotated[str, Text(), NotYet()] = ""
-    """"" is `<state>/archive`."""
+    url: Annotated[str, Text()] = ""
+    """"" is `<state>/archive`; else a folder that all heads reach."""
+    options: Annotated[Mapping[str, str], TextMap()] = EMPTY
+    """Of its storage."""
     bytes_max: Annotated[int, Size(_MIB, 1 << 50)] = 10 * _GIB
 
 

@@ -5,11 +5,13 @@ behind the other. Before each frame stands a skippable frame with its length and
 a reader leaps over what it does not want, and a frame that a crash cut short is found and cut off.
 """
 
+import io
 import os
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import msgspec
 import zstandard
@@ -47,8 +49,56 @@ class ArchivedEntry(Struct, frozen=True):
     body: bytes
 
 
+class History(Protocol):
+    """Entries that the journal no longer needs, and bases. Its methods block."""
+
+    def append(self, entries: Sequence[ArchivedEntry]) -> None:
+        """Add entries behind all others and wait until they are durable.
+
+        Raises:
+            OSError: They could not be written.
+        """
+        ...
+
+    def read(self, from_revision: int = 0, *, job: str = "", from_ms: int = 0) -> Iterator[Entry]:
+        """Yield the entries from a revision on, oldest first, each once.
+
+        Args:
+            from_revision: Of the first one wanted.
+            job: Only entries that have a record of this job or its streams; "" all.
+            from_ms: Entries of days before that of this time may be passed over.
+        """
+        ...
+
+    def prune(self, *, now_ms: int, keep_ms: int, bytes_max: int) -> tuple[Path, ...]:
+        """Remove the oldest files that are too old or too much, never today's; return them."""
+        ...
+
+    def bases(self) -> tuple[Base, ...]:
+        """Return all bases, oldest first."""
+        ...
+
+    def wants_base(self, *, revision: int, at_ms: int) -> str:
+        """Return which base is worth keeping now, see `bases.due`."""
+        ...
+
+    def keep_base(self, parts: Parts, *, kind: str, revision: int, at_ms: int) -> None:
+        """Keep snapshots for replays.
+
+        Args:
+            parts: As the journal has them.
+            kind: As `wants_base` said.
+            revision: The newest; nothing in them is later.
+            at_ms: Journal time of that.
+
+        Raises:
+            OSError: They could not be written.
+        """
+        ...
+
+
 class Archive:
-    """A folder of daily files. Its methods block: they run in a worker thread."""
+    """A folder of daily files of one head; see History."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,11 +106,7 @@ class Archive:
         self._bases: tuple[Base, ...] | None = None
 
     def append(self, entries: Sequence[ArchivedEntry]) -> None:
-        """Add entries behind all others and wait until they are on disk; repeats are left out.
-
-        Raises:
-            OSError: They could not be written; the files are as they were.
-        """
+        """Add entries; see History.append. Repeats are left out."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._last_revision < 0:
             self._last_revision = self.newest_revision()
@@ -73,45 +119,19 @@ class Archive:
         for entry in entries:
             by_day.setdefault(day_of(entry.at_ms), []).append(entry)
         for day, some in by_day.items():
-            data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(
-                _joined([one.body for one in some])
-            )
-            header = _HEADER.pack(
-                _SKIPPABLE_MAGIC,
-                _HEADER_BODY_BYTES,
-                len(data),
-                some[0].revision,
-                some[-1].revision,
-            )
-            _append_durably(self.folder / f"{day}{SUFFIX}", header + data)
+            _append_durably(self.folder / f"{day}{SUFFIX}", frame_of(some))
             self._last_revision = some[-1].revision
 
     def read(self, from_revision: int = 0, *, job: str = "", from_ms: int = 0) -> Iterator[Entry]:
-        """Yield the entries from a revision on, oldest first, each once.
-
-        Args:
-            from_revision: Of the first one wanted.
-            job: Only entries that have a record of this job or its streams; "" all.
-            from_ms: Files of days before that of this time are passed over.
-        """
-        decompressor = zstandard.ZstdDecompressor()
+        """Yield the entries from a revision on; see History.read."""
         oldest_day = day_of(from_ms)
         for path in self.files():
             if path.stem < oldest_day:
                 continue
-            data = path.read_bytes()
-            for frame in _frames(path):
-                if frame.last < from_revision:
-                    continue
-                body = decompressor.decompress(
-                    data[frame.start : frame.start + frame.byte_count],
-                    max_output_size=_DECOMPRESSED_BYTES_MAX,
-                )
-                for entry in _decode_entries(body):
-                    if entry.revision >= from_revision:
-                        from_revision = entry.revision + 1
-                        if not job or any(job_of(one.machine) == job for one in entry.records):
-                            yield entry
+            for entry in entries_in(path.read_bytes(), from_revision):
+                from_revision = entry.revision + 1
+                if not job or any(job_of(one.machine) == job for one in entry.records):
+                    yield entry
 
     def prune(self, *, now_ms: int, keep_ms: int, bytes_max: int) -> tuple[Path, ...]:
         """Remove the oldest files that are too old or too much, never today's; return them."""
@@ -130,6 +150,10 @@ class Archive:
             prune_bases(self.folder, oldest_day=kept[0].stem)
         return tuple(removed)
 
+    def bases(self) -> tuple[Base, ...]:
+        """Return all bases; see History.bases."""
+        return bases(self.folder)
+
     def wants_base(self, *, revision: int, at_ms: int) -> str:
         """Return which base is worth keeping now, see `bases.due`."""
         if self._bases is None:
@@ -137,17 +161,7 @@ class Archive:
         return due(self._bases, revision=revision, at_ms=at_ms, day=day_of(at_ms))
 
     def keep_base(self, parts: Parts, *, kind: str, revision: int, at_ms: int) -> None:
-        """Keep snapshots for replays.
-
-        Args:
-            parts: As the journal has them.
-            kind: As `wants_base` said.
-            revision: The newest; nothing in them is later.
-            at_ms: Journal time of that.
-
-        Raises:
-            OSError: They could not be written.
-        """
+        """Keep snapshots for replays; see History.keep_base."""
         day = day_of(at_ms)
         keep_base(self.folder, parts, kind=kind, revision=revision, at_ms=at_ms, day=day)
         self._bases = bases(self.folder)
@@ -187,21 +201,49 @@ def _append_durably(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
+def frame_of(entries: Sequence[ArchivedEntry]) -> bytes:
+    """Return entries as one frame, behind the one that leaps over it."""
+    data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(
+        _joined([one.body for one in entries])
+    )
+    first, last = entries[0].revision, entries[-1].revision
+    return _HEADER.pack(_SKIPPABLE_MAGIC, _HEADER_BODY_BYTES, len(data), first, last) + data
+
+
+def entries_in(data: bytes, from_revision: int) -> Iterator[Entry]:
+    """Yield the entries in the bytes of a file from a revision on, oldest first, each once."""
+    decompressor = zstandard.ZstdDecompressor()
+    for frame in _frames_in(io.BytesIO(data), len(data)):
+        if frame.last < from_revision:
+            continue
+        body = decompressor.decompress(
+            data[frame.start : frame.start + frame.byte_count],
+            max_output_size=_DECOMPRESSED_BYTES_MAX,
+        )
+        for entry in _decode_entries(body):
+            if entry.revision >= from_revision:
+                from_revision = entry.revision + 1
+                yield entry
+
+
 def _frames(path: Path) -> tuple[_Frame, ...]:
     """Return the whole frames of a file, in order."""
-    found = []
-    size = path.stat().st_size
     with path.open("rb") as file:
-        position = 0
-        while len(header := file.read(_HEADER.size)) == _HEADER.size:
-            magic, body_bytes, byte_count, first, last = _HEADER.unpack(header)
-            start = position + _HEADER.size
-            is_ours = magic == _SKIPPABLE_MAGIC and body_bytes == _HEADER_BODY_BYTES
-            if not is_ours or start + byte_count > size or byte_count == 0:
-                break
-            found.append(_Frame(start, byte_count, first, last))
-            position = start + byte_count
-            file.seek(position)
+        return _frames_in(file, path.stat().st_size)
+
+
+def _frames_in(file: BinaryIO, size: int) -> tuple[_Frame, ...]:
+    found = []
+    position = 0
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        magic, body_bytes, byte_count, first, last = _HEADER.unpack(header)
+        start = position + _HEADER.size
+        is_ours = magic == _SKIPPABLE_MAGIC and body_bytes == _HEADER_BODY_BYTES
+        if not is_ours or start + byte_count > size or byte_count == 0:
+            break
+        found.append(_Frame(start, byte_count, first, last))
+        position = start + byte_count
+        file.seek(position)
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ import structlog
 from msgspec import Struct
 
 from primusd.records import ADMISSION, job_of
-from primusd.state.archive import Archive, ArchivedEntry
+from primusd.state.archive import ArchivedEntry, History
 from primusd.state.bases import ALL
 from primusd.state.snapshots import live_jobs
 
@@ -30,7 +30,7 @@ class Archiver:
     not grow for the lack of it.
     """
 
-    def __init__(self, archive: Archive, limits: ArchiveLimits) -> None:
+    def __init__(self, archive: History, limits: ArchiveLimits) -> None:
         self._archive = archive
         self._limits = limits
         self._pruned_ms = 0

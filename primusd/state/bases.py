@@ -8,7 +8,7 @@ ends in `.all`. Its content is a msgpack map of snapshot key to (covers, body), 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,9 @@ class Base(Struct, frozen=True):
     at_ms: int
     """Journal time of that."""
     path: Path
+    """Of a shared one, its name in the place where it lies."""
+    read: Callable[[], bytes] | None = None
+    """Gives its bytes, where it is no file of this host."""
 
     @property
     def has_jobs(self) -> bool:
@@ -50,19 +53,34 @@ class Base(Struct, frozen=True):
 
     def parts(self) -> Parts:
         """Return its content."""
-        packed = self.path.read_bytes()
-        return _decode(zstandard.ZstdDecompressor().decompress(packed, max_output_size=_BYTES_MAX))
+        content = self.path.read_bytes() if self.read is None else self.read()
+        return _decode(zstandard.ZstdDecompressor().decompress(content, max_output_size=_BYTES_MAX))
 
 
 def bases(folder: Path) -> tuple[Base, ...]:
     """Return all bases, oldest first; files that are none are passed over."""
-    found = []
-    for suffix in (ADMISSION_ONLY, ALL):
-        for path in folder.glob(f"*{suffix}"):
-            words = path.stem.rsplit("-", 2)
-            if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
-                found.append(Base(int(words[1]), int(words[2]), path))
+    paths = [path for suffix in (ADMISSION_ONLY, ALL) for path in folder.glob(f"*{suffix}")]
+    found = [base for path in paths if (base := base_named(path)) is not None]
     return tuple(sorted(found, key=lambda one: one.revision))
+
+
+def base_named(path: Path, read: Callable[[], bytes] | None = None) -> Base | None:
+    """Return the base that has a name; None: it is the name of something else."""
+    words = path.stem.rsplit("-", 2)
+    is_one = path.suffix in (ADMISSION_ONLY, ALL) and len(words) == 3
+    if not is_one or not (words[1].isdecimal() and words[2].isdecimal()):
+        return None
+    return Base(int(words[1]), int(words[2]), path, read)
+
+
+def base_name(*, kind: str, revision: int, at_ms: int, day: str) -> str:
+    """Return the name that tells when a base was written."""
+    return f"{day}-{revision:012d}-{at_ms}{kind}"
+
+
+def packed(parts: Parts) -> bytes:
+    """Return snapshots as a base holds them."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(_encode(parts))
 
 
 def due(known: Sequence[Base], *, revision: int, at_ms: int, day: str) -> str:
@@ -90,12 +108,12 @@ def keep_base(
         OSError: It could not be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{day}-{revision:012d}-{at_ms}{kind}"
+    path = folder / base_name(kind=kind, revision=revision, at_ms=at_ms, day=day)
     part = path.with_suffix(".part")
-    packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(_encode(parts))
+    content = packed(parts)
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
-        file.write(packed)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)

@@ -19,7 +19,7 @@ import structlog
 
 from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
 from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry
-from primusd.state.archive import Archive, ArchivedEntry
+from primusd.state.archive import ArchivedEntry, History
 from primusd.state.archiving import ArchiveLimits, Archiver
 from primusd.state.ballast import Ballast
 from primusd.state.bases import ALL
@@ -54,7 +54,7 @@ class EmbeddedJournal:
         self,
         path: Path,
         *,
-        archive: Archive | None = None,
+        archive: History | None = None,
         ballast: Ballast | None = None,
         limits: ArchiveLimits = ArchiveLimits(),  # noqa: B008 - a frozen value.
     ) -> None:

@@ -131,19 +131,19 @@ class StorageContract:
         storage = storage_of(place.url, place.options)
         folder = f"{place.url}/new/deep"
         for data in (b"first", b"the second one"):
-            storage.write(f"{folder}/a b.json", data)
+            storage.write(f"{folder}/a b.json.gz", data)
 
-            entry = storage.find(f"{folder}/a b.json")
+            entry = storage.find(f"{folder}/a b.json.gz")
             assert entry is not None
             assert entry.byte_count == len(data)
             assert storage.open(entry.location).read(0, 100) == data
-        assert [one.name for one in storage.entries(folder, lambda _: True)] == ["a b.json"]
+        assert [one.name for one in storage.entries(folder, lambda _: True)] == ["a b.json.gz"]
 
     def test_a_file_of_this_host_is_sent_there_and_removed_again(
         self, place: Place, tmp_path: Path
     ) -> None:
         storage = storage_of(place.url, place.options)
-        location = f"{place.url}/sent/b c.bin"
+        location = f"{place.url}/sent/b c.zst"
         for data in ((bytes(range(256)) * 40_000)[: place.file_bytes], b""):
             (tmp_path / "here").write_bytes(data)
 

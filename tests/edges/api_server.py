@@ -21,6 +21,7 @@ from primusd.admission import events as admission
 from primusd.api.app import build
 from primusd.api.auth import Access, token_of
 from primusd.api.context import AskExecutor, Context, ask_nobody
+from primusd.api.shared_blobs import SharedBlobs
 from primusd.api.watching import OPEN_WATCHES
 from primusd.clock import SystemClock
 from primusd.config import Config, Directories, Loaded
@@ -39,6 +40,7 @@ from primusd.launchers.base import Launcher
 from primusd.state.archive import Archive
 from primusd.state.election import Heads, Identity, News, embedded_term
 from primusd.state.journal import MemoryJournal
+from primusd.state.places import Place
 from primusd.sweep import Strays
 from primusd.views.rendering import Renderer
 from primusd.watch import Watch
@@ -72,6 +74,8 @@ class Server:
         config: Config,
         ask: AskExecutor,
         launchers: Mapping[str, Launcher],
+        *,
+        shared: Place | None = None,
     ) -> None:
         self.folder = folder
         self.socket = folder / "s.sock"
@@ -114,6 +118,7 @@ class Server:
             members=lambda: self.led_by or Heads(),
             news=self.news,
             load=journal.load,
+            shared_blobs=None if shared is None else SharedBlobs(shared),
         )
         self.client = Client(f"unix:{self.socket}", timeout_s=20)
 
@@ -267,10 +272,12 @@ def serve(
     ask: AskExecutor = ask_nobody,
     launchers: Mapping[str, Launcher] | None = None,
     tls: ssl.SSLContext | None = None,
+    shared: Place | None = None,
 ) -> Iterator[Server]:
     """Run the application until the end of the block."""
     with start_blocking_portal("asyncio") as portal:
-        server = Server(folder, portal, config or Config(member="head1"), ask, launchers or {})
+        chosen = config or Config(member="head1")
+        server = Server(folder, portal, chosen, ask, launchers or {}, shared=shared)
         server.tls = tls
         stop, started = portal.call(_events)
         future = portal.start_task_soon(server.run, stop, started)

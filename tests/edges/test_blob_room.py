@@ -16,6 +16,7 @@ from primusd.config import Config
 from primusd.config.settings import Blobs
 from primusd.core import World
 from primusd.ctl.failures import ApiError
+from primusd.shared_places import SharedPlace
 from tests.edges.api_server import Server, serve
 
 MIB = 1 << 20
@@ -181,3 +182,56 @@ def test_uploads_that_nobody_goes_on_with_are_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [".incoming-new", "new"]
     assert stored_bytes(tmp_path) == 10
     assert drop_unused(tmp_path / "none", set(), now_ms=now_ms) == 0
+
+
+def serving_head(
+    folder: Path, place: SharedPlace, *, bytes_max: int = 1 << 30
+) -> AbstractContextManager[Server]:
+    folder.mkdir()
+    return serve(folder, Config(blobs=Blobs(bytes_max=bytes_max)), shared=place)
+
+
+def test_what_one_head_took_another_one_has(tmp_path: Path) -> None:
+    place = SharedPlace(f"file://{tmp_path}/shared", {})
+    with (
+        serving_head(tmp_path / "a", place) as one,
+        serving_head(tmp_path / "b", place) as other,
+    ):
+        for server in (one, other):
+            server.node()
+        send(one, b"a content")
+        digest = digest_of(b"a content")
+
+        assert other.client.exists(f"/api/v1/blobs/{digest}")
+        # A submit that goes to another head than the file went to, and asks nobody before.
+        ship(other, b"a content")
+        with pytest.raises(ApiError, match="PUT /api/v1/blobs/"):
+            ship(other, b"another content", name="other")
+
+    assert place.size(f"sha256/{digest.removeprefix('sha256:')}") == len(b"a content")
+
+
+def test_the_bound_is_for_all_that_heads_share(tmp_path: Path) -> None:
+    place = SharedPlace(f"file://{tmp_path}/shared", {})
+    with (
+        serving_head(tmp_path / "a", place, bytes_max=3 * MIB) as one,
+        serving_head(tmp_path / "b", place, bytes_max=3 * MIB) as other,
+    ):
+        send(one, b"a" * 2 * MIB)
+
+        assert refusal(other, b"b" * 2 * MIB).code == "StoreFull"
+
+
+def test_a_place_that_is_away_refuses_the_file_and_a_later_try_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "shared").write_text("no folder")
+    place = SharedPlace(f"file://{tmp_path}/shared", {})
+    with serving_head(tmp_path / "a", place) as server:
+        server.node()
+        refused = refusal(server, b"a")
+        assert (refused.status, refused.code) == (503, "StoreUnavailable")
+        assert "blobs.url" in refused.hint
+        (tmp_path / "shared").unlink()
+
+        send(server, b"a")
+
+        ship(server, b"a")

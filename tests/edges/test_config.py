@@ -259,7 +259,6 @@ def test_the_usual_file_is_found_and_a_folder_in_its_place_is_told(tmp_path: Pat
     [
         ('[secrets]\ndir = "/etc/secrets"\n', {}, "secrets.dir"),
         ('[launchers]\nenabled = ["local", "kubernetes"]\n', {}, "launchers.enabled"),
-        ('[blobs]\nurl = "s3://bucket"\n', {}, "blobs.url"),
     ],
 )
 def test_what_this_build_does_not_have_is_refused_by_name(

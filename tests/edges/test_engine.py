@@ -68,6 +68,9 @@ class Store:
         if self.fails_with is not None:
             raise self.fails_with
 
+    async def replace(self, loaded: Loaded) -> None:
+        await self.inner.replace(loaded)
+
     async def close(self) -> None:
         return
 

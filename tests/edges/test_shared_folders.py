@@ -7,14 +7,14 @@ import pytest
 
 from primusd.config import load
 from primusd.errors import ConfigError
-from primusd.startup import Prepared, blobs_folder, take_blobs
+from primusd.startup import Prepared, blobs_folder, take_shared
 from primusd.state.directory import take_state_directory
 
 
-def prepared(tmp_path: Path, name: str, url: str) -> Prepared:
+def prepared(tmp_path: Path, name: str, url: str, *, section: str = "blobs") -> Prepared:
     state = tmp_path / name
     file = tmp_path / f"{name}.toml"
-    file.write_text(f'[blobs]\nurl = "{url}"\n')
+    file.write_text(f'[{section}]\nurl = "{url}"\n')
     loaded = load({"state_dir": state}, {"HOME": str(tmp_path)}, file, uid=1000)
     directory = take_state_directory(state, cluster="default")
     return Prepared(Namespace(), loaded, directory, "", (), is_ephemeral=False)
@@ -23,29 +23,48 @@ def prepared(tmp_path: Path, name: str, url: str) -> Prepared:
 def test_a_shared_folder_of_blobs_is_of_one_cluster(tmp_path: Path) -> None:
     folder = tmp_path / "shared" / "blobs"
     one = prepared(tmp_path, "one", f"file://{folder}")
-    take_blobs(one)
-    take_blobs(one)
+    take_shared(one)
+    take_shared(one)
     assert blobs_folder(one) == folder
 
     other = prepared(tmp_path, "other", str(folder))
     with pytest.raises(ConfigError, match="belongs to cluster"):
-        take_blobs(other)
+        take_shared(other)
 
     # The second head of a cluster has its id from the store.
     other.directory.adopt(one.directory.cluster_id, one.directory.secret, store="etcd://a:1")
-    take_blobs(other)
+    take_shared(other)
 
 
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", ["blobs", "history"])
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, section: str) -> None:
     (tmp_path / "file").write_text("no folder")
+    url = f"file://{tmp_path}/file/shared"
 
-    with pytest.raises(ConfigError, match="cannot be used"):
-        take_blobs(prepared(tmp_path, "one", f"file://{tmp_path}/file/blobs"))
+    with pytest.raises(ConfigError, match=f"{section}.url {url} cannot be used: .*Not a dir"):
+        take_shared(prepared(tmp_path, "one", url, section=section))
+
+
+def test_an_object_store_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    loaded = prepared(tmp_path, "one", "webhdfs://127.0.0.1:1/primus")
+
+    with pytest.raises(ConfigError, match=r"blobs.url webhdfs://127.0.0.1:1/primus cannot be used"):
+        take_shared(loaded)
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket", "https://host/a", "file:folder", "s3:///", "blobs"])
+def test_a_url_that_nothing_can_be_written_to_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        prepared(tmp_path, "one", url)
+
+    (problem,) = raised.value.errors
+    assert problem.path == "blobs.url"
+    assert "file:///folder" in problem.allowed
 
 
 def test_blobs_lie_in_the_state_directory_where_nothing_is_said(tmp_path: Path) -> None:
     alone = prepared(tmp_path, "one", "")
-    take_blobs(alone)
+    take_shared(alone)
 
     assert blobs_folder(alone) == tmp_path / "one" / "blobs"
     assert not blobs_folder(alone).exists()

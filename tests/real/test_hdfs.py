@@ -18,6 +18,8 @@ from primusd.datafeed.sources.files import ListingError, NotThereError, list_fil
 from primusd.datafeed.storage import remote, schemes
 from primusd.datafeed.storage.base import ReadError
 from primusd.job.spec import Source
+from primusd.shared_places import SharedPlace
+from tests.contracts.place_contract import PlaceContract
 from tests.contracts.storage_contract import StorageContract
 from tests.real.conftest import FINAL
 from tests.real.test_kept_positions import injected, lines_of, run, write_data
@@ -63,6 +65,18 @@ class TestWebService(StorageContract):
     @pytest.fixture
     def place(self, hdfs: Hdfs) -> Folder:
         return Folder(hdfs, f"webhdfs://{hdfs.web}")
+
+
+class TestSharedPlace(PlaceContract):
+    @pytest.fixture
+    def shared(self, hdfs: Hdfs) -> SharedPlace:
+        return SharedPlace(Folder(hdfs, hdfs.url).url, {})
+
+
+class TestSharedPlaceByWeb(PlaceContract):
+    @pytest.fixture
+    def shared(self, hdfs: Hdfs) -> SharedPlace:
+        return SharedPlace(Folder(hdfs, f"webhdfs://{hdfs.web}").url, {})
 
 
 BASES: list[Callable[[Hdfs], str]] = [lambda hdfs: hdfs.url, lambda hdfs: f"webhdfs://{hdfs.web}"]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from primusd.errors import ConfigError
+from primusd.shared_places import SharedPlace, check_place
+from tests.contracts.place_contract import PlaceContract, name
 from tests.contracts.storage_contract import StorageContract
 from tests.services.stores import (
     AZURE_KEY,
@@ -66,3 +69,16 @@ class TestObjects(StorageContract):
         second = int(time.time())
         while int(time.time()) == second:
             time.sleep(0.05)
+
+
+class TestSharedPlace(PlaceContract):
+    @pytest.fixture
+    def shared(self, store: Store) -> SharedPlace:
+        return SharedPlace(f"{store.url}/{name()}", store.options)
+
+
+def test_a_place_in_a_bucket_that_is_not_there_is_told(store: Store) -> None:
+    place = SharedPlace(f"{store.url.replace('bucket', 'nobucket')}/primus", store.options)
+
+    with pytest.raises(ConfigError, match=r"history.url .*nobucket.* cannot be used"):
+        check_place(place, "history.url", "one")

@@ -115,7 +115,7 @@ class Objects:
         """Write a small object, as `Storage.write`: it is there once all of it is."""
 
         def write() -> None:
-            with self._fs.open_output_stream(self._path(location)) as stream:
+            with self._writing(location) as stream:
                 stream.write(data)
 
         self._told(location, write)
@@ -124,10 +124,7 @@ class Objects:
         """Write a file there, as `Storage.upload`: it is there once all of it is."""
 
         def write() -> None:
-            with (
-                file.open("rb") as content,
-                self._fs.open_output_stream(self._path(location)) as stream,
-            ):
+            with file.open("rb") as content, self._writing(location) as stream:
                 shutil.copyfileobj(content, stream, COPY_BYTES)
 
         self._told(location, write)
@@ -139,6 +136,10 @@ class Objects:
         except StorageError as error:
             if error.kind != "vanished":
                 raise
+
+    def _writing(self, location: str) -> "NativeFile":
+        # By itself it packs what has a name like `a.zst`.
+        return self._fs.open_output_stream(self._path(location), compression=None)
 
     def credential(self) -> Credential | None:
         """Return the session, as `Storage.credential`; of S3 only does anybody write it down."""
