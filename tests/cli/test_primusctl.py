@@ -292,6 +292,7 @@ def test_c78_a_lost_answer_to_a_submit_makes_no_second_job(
     real = Client._asked
     lost: list[object] = []
 
+    # Any: whatever the client hands over goes on as it is.
     def asked(self: Client, connection: Any, sent: Any, *rest: Any) -> object:
         response = real(self, connection, sent, *rest)
         if sent.method == "POST" and not lost:
