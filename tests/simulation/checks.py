@@ -22,6 +22,7 @@ from primusd.records import Entry, Proposal
 from tests.simulation.coverage import Cell, note_step
 from tests.simulation.head import Head
 from tests.simulation.schedule import EPOCH_MS
+from tests.simulation.script import ETCD_DEEDS
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Town
@@ -45,6 +46,7 @@ HEAD_DEEDS = frozenset(
         "slow disk",
         "back up",
         "set store back",
+        *ETCD_DEEDS,
     }
 )
 """What happens to heads and their store, and must not be felt by any trainer."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from primusd.node.protocol import NodeHello, NodeOrders
 from primusd.records import Event, Proposal
 from primusd.sweep import Strays
 from tests.simulation.checks import HEAD_DEEDS, Checks
+from tests.simulation.etcd_head import EtcdHead, EtcdStore
 from tests.simulation.executor import Executor
 from tests.simulation.features import spec_of
 from tests.simulation.files import Files
@@ -34,10 +36,14 @@ LIFE_MS = 7 * 86_400_000
 """Virtual; no job here may need longer by time alone."""
 CALLS_MAX = 40_000
 """Of the schedule; a run that needs more goes round in circles."""
+ETCD_CALLS_MAX = 100 * CALLS_MAX
+"""Where heads renew leases all the time."""
 TOO_MANY = "12: the run goes round in circles"
 CARE_EVERY_MS = 120_000
 SUBMIT_TRIES = 60
 LONG_MS = 80_000
+DEPOSED_MS = 1_000
+"""Until who led is there again."""
 QUIET_MS = 400_000
 QUIET_CALM_MS = 75_000
 """From the last job's end until nothing may be left: stops, releases, ports that rest."""
@@ -60,7 +66,8 @@ class Town:
         self.random = random.Random(f"{script.seed}/world")
         weather = WEATHERS[script.weather]
         self.wire = Wire(self.schedule, weather, random.Random(f"{script.seed}/wire"))
-        self.store = Store(is_encoded=weather.is_encoded)
+        self.etcd = EtcdStore(self.schedule, script.seed) if script.store == "etcd" else None
+        self.store = self.etcd or Store(is_encoded=weather.is_encoded)
         self.checks = checks or Checks()
         self.files = Files()
         self.heads: list[Head] = []
@@ -74,6 +81,7 @@ class Town:
         self._registries: dict[Head, tuple[Registry, NodeRegistry]] = {}
         self._lines: dict[Head, list[Line]] = {}
         self._calls = 0
+        self._calls_max = CALLS_MAX if self.etcd is None else ETCD_CALLS_MAX
         self._submitted: set[str] = set()
         self._planned = {f"j{one.number}" for one in script.jobs}
         self._living = ""
@@ -107,7 +115,7 @@ class Town:
     def start_head(self) -> Head:
         """Start a daemon; those before it may live on for a while."""
         skew_ms = self.heads[-1].clock.skew_ms if self.heads else 0
-        head = Head(self.schedule, self.store, self.checks, skew_ms=skew_ms)
+        head = self._new_head(skew_ms)
         self.strays = Strays()
         launcher = NodesLauncher(lambda: head.term)
         self._launchers[head] = launcher
@@ -117,6 +125,26 @@ class Town:
         self.heads.append(head)
         head.start()
         return head
+
+    def _new_head(self, skew_ms: int) -> Head:
+        if self.etcd is None:
+            return Head(self.schedule, self.store, self.checks, skew_ms=skew_ms)
+        taken = {one.host for one in self.heads if isinstance(one, EtcdHead) and not one.is_dead}
+        host = next(name for name in ("h1", "h2", "h3", "h4") if name not in taken)
+        head = EtcdHead(self.schedule, self.etcd, self.checks, skew_ms=skew_ms, host=host)
+        head.on_deposed = partial(self._deposed, head)
+        return head
+
+    def _deposed(self, head: Head) -> None:
+        """Let a head that leads no more end, and be started anew."""
+        self.note("a head leads no more")
+        for line in self._lines[head]:
+            line.end()
+        self.schedule.later(DEPOSED_MS, self._start_unless_there)
+
+    def _start_unless_there(self) -> None:
+        if self.head is None:
+            self.start_head()
 
     def kill_head(self, head: Head, *, lands: bool) -> None:
         """Kill a daemon; its connections break."""
@@ -278,7 +306,7 @@ class Town:
         quiet_ms = self.schedule.now_ms + (QUIET_MS if is_troubled else QUIET_CALM_MS)
         while self.schedule.now_ms < quiet_ms and self.schedule.step(quiet_ms):
             self._calls += 1
-            assert self._calls < CALLS_MAX, TOO_MANY
+            assert self._calls < self._calls_max, TOO_MANY
         self.checks.nothing_left(self)
 
     def _do(
@@ -295,6 +323,8 @@ class Town:
         is_encoded = self.wire.weather.is_encoded
         self.wire.weather = replace(WEATHERS["calm"], is_encoded=is_encoded)
         self.store.is_full, self.store.latency_ms = False, 1
+        if self.etcd is not None:
+            self.etcd.calm()
         self.files.is_gone = False
         if self.head is None:
             self.start_head()
@@ -345,7 +375,7 @@ class Town:
             if not step(LIFE_MS):
                 raise AssertionError("12: a job does not end by time alone")
             self._calls += 1
-            assert self._calls < CALLS_MAX, TOO_MANY
+            assert self._calls < self._calls_max, TOO_MANY
 
     @property
     def timers(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ from primusd.job.ids import AttemptId, Span
 from primusd.job.model import Job
 from primusd.records import Event
 from tests.simulation.cluster import Town
+from tests.simulation.etcd_head import EtcdHead
 from tests.simulation.executor import Executor
 from tests.simulation.head import Head
 from tests.simulation.host import Host
@@ -214,11 +215,15 @@ def _slow_disk(town: Town, rnd: random.Random) -> None:
 
 
 def _back_up(town: Town, _rnd: random.Random) -> None:
-    town.backup = town.store.copy()
+    if town.etcd is None:
+        town.backup = town.store.copy()
 
 
 def _set_back(town: Town, rnd: random.Random) -> None:
     """Start a daemon on an older copy of the store, or on an empty one."""
+    if town.etcd is not None:
+        # Terms are revisions of etcd: whoever puts a copy back has to raise them (docs/state.md).
+        return
     for head in town.heads:
         if not head.is_dead:
             town.kill_head(head, lands=False)
@@ -228,6 +233,36 @@ def _set_back(town: Town, rnd: random.Random) -> None:
     town.checks.forget()
     town.store.restore(town.backup if rnd.random() < 0.7 else None)
     town.schedule.later(1_000, _start_head, town)
+
+
+def _stop_member(town: Town, rnd: random.Random) -> None:
+    if town.etcd is not None:
+        number = rnd.randrange(3)
+        town.etcd.cluster.stop(number)
+        town.schedule.later(rnd.choice((300, 5_000, 40_000)), town.etcd.cluster.go_on, number)
+
+
+def _kill_member(town: Town, rnd: random.Random) -> None:
+    if town.etcd is not None:
+        number = rnd.randrange(3)
+        town.etcd.cluster.kill(number)
+        town.schedule.later(rnd.choice((300, 5_000, 40_000)), town.etcd.cluster.go_on, number)
+
+
+def _cut_etcd_off(town: Town, rnd: random.Random) -> None:
+    """Cut whoever leads off from some members, or from all."""
+    if town.etcd is None or not isinstance(town.head, EtcdHead):
+        return
+    numbers = rnd.choice(((0,), (1, 2), (0, 1, 2)))
+    ways = {(town.head.host, number) for number in numbers}
+    town.etcd.cluster.cut |= ways
+    mend = town.etcd.cluster.cut.difference_update
+    town.schedule.later(rnd.choice((1_000, 8_000, 30_000)), mend, ways)
+
+
+def _let_another_lead(town: Town, _rnd: random.Random) -> None:
+    if isinstance(town.head, EtcdHead):
+        town.head.resign()
 
 
 # Hosts, executors, the network.
@@ -417,6 +452,10 @@ DEEDS: dict[str, Do] = {
     "slow disk": _slow_disk,
     "back up": _back_up,
     "set store back": _set_back,
+    "stop etcd member": _stop_member,
+    "kill etcd member": _kill_member,
+    "cut etcd off": _cut_etcd_off,
+    "let another lead": _let_another_lead,
     "lose host": _lose_host,
     "cut host": _cut_host,
     "host cannot fork": _full_host,

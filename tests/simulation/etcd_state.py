@@ -30,6 +30,7 @@ class EtcdState:
     Attributes:
         revision: Of the last change.
         compacted: Events before this revision are gone.
+        is_full: The quota is used up: nothing is put.
         on_changed: Called after each change of keys.
         on_taken: Called with each transaction whose comparisons held, once it is carried out.
     """
@@ -37,6 +38,7 @@ class EtcdState:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.revision = 1
         self.compacted = 0
+        self.is_full = False
         self.on_changed: Callable[[], None] = lambda: None
         self.on_taken: Callable[[Message], None] = lambda _request: None
         self._now_ms = now_ms
@@ -123,7 +125,12 @@ class EtcdState:
         answer = messages()["TxnResponse"](succeeded=all(map(self._holds, request.compare)))
         at = self.revision + 1
         before = len(self._events)
-        for one in request.success if answer.succeeded else request.failure:
+        chosen = request.success if answer.succeeded else request.failure
+        if self.is_full and any(one.HasField("request_put") for one in chosen):
+            raise RefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"
+            )
+        for one in chosen:
             what = one.WhichOneof("request")
             part = answer.responses.add()
             if what == "request_range":
@@ -134,10 +141,7 @@ class EtcdState:
             else:
                 deleted = self._delete(one.request_delete_range, at)
                 part.response_delete_range.deleted = deleted
-        if len(self._events) > before or any(
-            one.WhichOneof("request") == "request_put"
-            for one in (request.success if answer.succeeded else request.failure)
-        ):
+        if len(self._events) > before:
             self.revision = at
             self.on_changed()
         if answer.succeeded:

@@ -18,7 +18,8 @@ from primusd.inbox import PROPOSALS_PER_STEP_MAX
 from primusd.journal_time import JournalTime
 from primusd.records import ADMISSION, Entry, Event, Proposal
 from primusd.recovery import recover
-from primusd.state.snapshots import Snapshots
+from primusd.state.journal import Loaded
+from primusd.state.snapshots import Due, Snapshots
 from primusd.subscription import Published
 from tests.simulation.schedule import HostClock, Schedule
 from tests.simulation.store import Store
@@ -28,6 +29,8 @@ LOAD_MS = 200
 SNAPSHOT_EVERY_MS = 30_000
 RELOAD_MS = 1_000
 Answered = Callable[[Sequence[Answer]], None]
+Groups = list[tuple[tuple[Proposal, ...], Answered | None]]
+"""What was proposed together, and who waits for the answers."""
 
 
 class Watcher(Protocol):
@@ -119,7 +122,11 @@ class Head:
 
     def _lead(self) -> None:
         self.term = self._store.campaign(self.clock.wall_ms())
-        self._load()
+        self._load(self._store.load())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Lead from the world that was loaded on."""
         self._time = JournalTime(self.clock, last_at_ms=self._snapshots.last_at_ms)
         events: list[Event] = [TermBegan(CLUSTER, "0")]
         events += [MachineUnwedged(job) for job in self.world.admission.wedged]
@@ -128,8 +135,7 @@ class Head:
         self._inbox.appendleft((group, lambda _answers: self._tell_anew(Anew.TERM)))
         self._turn()
 
-    def _load(self) -> None:
-        loaded = self._store.load()
+    def _load(self, loaded: Loaded) -> None:
         recovered = recover(loaded)
         assert not recovered.wedged, f"a record raises on replay: {recovered.wedged}"
         self._watcher.recovered(self, recovered.world, self._store.world)
@@ -164,7 +170,7 @@ class Head:
         self._has_turn = False
         if self._writing is not None or not self._inbox or self.outage is not None:
             return
-        groups: list[tuple[tuple[Proposal, ...], Answered | None]] = []
+        groups: Groups = []
         said: list[Proposal] = []
         while self._inbox and len(said) + len(self._inbox[0][0]) <= PROPOSALS_PER_STEP_MAX:
             group = self._inbox.popleft()
@@ -179,21 +185,27 @@ class Head:
         if step.entry is None:
             self._answer(groups, step.answers)
             return
+        self._write(groups, step)
+
+    def _write(self, groups: Groups, step: core.Step) -> None:
+        """Make a step durable."""
         self._writing = lambda: self._store.append(self.term, step.entry, step.world)
         latency_ms = self._store.latency_ms
         self.later(latency_ms, self._written, groups, step)
 
-    def _written(
-        self, groups: list[tuple[tuple[Proposal, ...], Answered | None]], step: core.Step
-    ) -> None:
+    def _written(self, groups: Groups, step: core.Step) -> None:
         assert self._writing is not None
-        assert step.entry is not None
         write, self._writing = self._writing, None
         try:
             write()
         except StoreUnavailableError as error:
             self._fail(error, groups)
             return
+        self._recorded(groups, step)
+
+    def _recorded(self, groups: Groups, step: core.Step) -> None:
+        """Publish a step that is durable, and answer."""
+        assert step.entry is not None
         before, self.world, self.revision = self.world, step.world, step.entry.revision
         self._snapshots.appended(step.entry)
         self._watcher.written(before, step.entry)
@@ -205,11 +217,7 @@ class Head:
             self.later(SNAPSHOT_EVERY_MS, self._write_snapshots)
         self._answer(groups, step.answers)
 
-    def _answer(
-        self,
-        groups: list[tuple[tuple[Proposal, ...], Answered | None]],
-        answers: Sequence[Answer],
-    ) -> None:
+    def _answer(self, groups: Groups, answers: Sequence[Answer]) -> None:
         first = 0
         for proposals, answered in groups:
             if answered is not None:
@@ -218,11 +226,7 @@ class Head:
         if self._inbox:
             self._wish_turn()
 
-    def _fail(
-        self,
-        error: StoreUnavailableError,
-        groups: list[tuple[tuple[Proposal, ...], Answered | None]],
-    ) -> None:
+    def _fail(self, error: StoreUnavailableError, groups: Groups) -> None:
         """Stop acting: for good when another leads, else until the store can be read."""
         self.outage = error
         waiting = [*groups, *self._inbox]
@@ -236,10 +240,15 @@ class Head:
             self.later(RELOAD_MS, self._reload)
 
     def _reload(self) -> None:
-        if self._store.load().term > self.term:
+        loaded = self._store.load()
+        if loaded.term > self.term:
             self.is_dead = True
             return
-        self._load()
+        self._go_on(loaded)
+
+    def _go_on(self, loaded: Loaded) -> None:
+        """Lead on from what is there, after it was not known what was written."""
+        self._load(loaded)
         self.outage = None
         self._tell_anew(Anew.RELOAD)
 
@@ -251,12 +260,18 @@ class Head:
         self._has_snapshot_turn = False
         if self.outage is not None:
             return
-        due = self._snapshots.due(self.world, self.revision)
+        self._keep(self._snapshots.due(self.world, self.revision))
+
+    def _keep(self, due: Due) -> None:
+        """Write snapshots."""
         try:
             self._store.append(self.term, None, self.world, due.snapshots, due.keep_from)
         except StoreUnavailableError as error:
             self._fail(error, [])
             return
+        self._kept(due)
+
+    def _kept(self, due: Due) -> None:
         self._snapshots.written(due)
         if self._snapshots.has_due:
             self._has_snapshot_turn = True

@@ -12,6 +12,9 @@ from msgspec import Struct
 from tests.simulation.features import FEATURES
 from tests.simulation.wire import WEATHERS
 
+ETCD_SHARE = 1 / 20
+"""Of the seeds: those whose heads elect a leader in etcd."""
+ETCD_DEEDS = ("stop etcd member", "kill etcd member", "cut etcd off", "let another lead")
 DEEDS_MS = 240_000
 """Deeds happen within this time; then all is calm and everything has to come to its end."""
 
@@ -40,6 +43,8 @@ class Script(Struct, frozen=True):
     deeds: tuple[Deed, ...] = ()
     hosts: int = 1
     weather: str = "calm"
+    store: str = "sqlite"
+    """Or `etcd`: heads elect a leader."""
 
 
 def draw(seed: int, deed_names: tuple[str, ...]) -> Script:
@@ -60,7 +65,20 @@ def draw(seed: int, deed_names: tuple[str, ...]) -> Script:
     last_ms = rnd.choice((5_000, 30_000, DEEDS_MS))
     times = sorted(rnd.randrange(last_ms) for _ in range(count))
     deeds = tuple(Deed(at_ms, rnd.choice(kinds), rnd.randrange(1 << 16)) for at_ms in times)
-    return Script(seed, jobs, deeds, rnd.choice((1, 2, 2, 3)), weather)
+    hosts = rnd.choice((1, 2, 2, 3))
+    if random.Random(f"{seed}/store").random() >= ETCD_SHARE:
+        return Script(seed, jobs, deeds, hosts, weather)
+    return Script(seed, jobs, _with_etcd(seed, deeds, last_ms), hosts, weather, "etcd")
+
+
+def _with_etcd(seed: int, deeds: tuple[Deed, ...], last_ms: int) -> tuple[Deed, ...]:
+    """Return deeds with some more: what happens to etcd."""
+    rnd = random.Random(f"{seed}/etcd deeds")
+    more = tuple(
+        Deed(rnd.randrange(last_ms), rnd.choice(ETCD_DEEDS), rnd.randrange(1 << 16))
+        for _ in range(rnd.choice((0, 1, 3, 6)))
+    )
+    return tuple(sorted((*deeds, *more), key=lambda deed: deed.at_ms))
 
 
 def _some(names: tuple[str, ...], seed: int, count: int) -> tuple[str, ...]:
@@ -86,5 +104,6 @@ def as_python(script: Script) -> str:
         "from tests.simulation.playing import play\n"
         "from tests.simulation.script import Deed, PlannedJob, Script\n\n"
         f"play(Script(\n    {script.seed},\n    jobs=(\n{jobs}    ),\n    deeds=(\n{deeds}    ),\n"
-        f"    hosts={script.hosts},\n    weather={script.weather!r},\n))\n"
+        f"    hosts={script.hosts},\n    weather={script.weather!r},\n"
+        f"    store={script.store!r},\n))\n"
     )

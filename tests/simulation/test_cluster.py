@@ -135,6 +135,24 @@ def test_an_elastic_gang_starts_with_what_it_has_before_its_members_waited_too_l
     assert town.world.jobs["j0"].phase == "Succeeded"
 
 
+def test_C40_no_trainer_notices_who_leads() -> None:
+    """C39: leaders in etcd are killed, cut off, stand still, resign; attempts are the first ones."""
+    job = PlannedJob(0, features=("two workers", "stream", "long work"))
+    deeds = (
+        Deed(3_000, "let another lead"),
+        Deed(9_000, "kill head", 1),
+        Deed(12_000, "stop etcd member", 7),
+        Deed(30_000, "cut etcd off", 11),
+        Deed(80_000, "freeze head", 4),
+    )
+
+    town = play(Script(640, (job,), deeds, hosts=2, store="etcd"))
+
+    assert len({head.term for head in town.heads if head.term}) >= 4
+    assert {attempt.attempt for attempt in town.exits} == {1}
+    assert town.world.jobs["j0"].phase == "Succeeded"
+
+
 @pytest.mark.soak
 def test_10000_lives_and_more_for_as_long_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     """C21: `SOAK_SECONDS` says how long; never less than 10,000 lives of jobs.
