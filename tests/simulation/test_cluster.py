@@ -136,7 +136,7 @@ def test_an_elastic_gang_starts_with_what_it_has_before_its_members_waited_too_l
 
 
 def test_C40_no_trainer_notices_who_leads() -> None:
-    """C39: leaders in etcd are killed, cut off, stand still, resign; attempts are the first ones."""
+    """C39: leaders in etcd are killed, cut off, stand still, resign: each attempt is a first."""
     job = PlannedJob(0, features=("two workers", "stream", "long work"))
     deeds = (
         Deed(3_000, "let another lead"),
