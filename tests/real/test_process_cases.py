@@ -74,6 +74,33 @@ def test_C17_a_pause_below_the_limit_changes_nothing(shared: Any) -> None:
     assert shared.attempts("c17") == {"worker-0": 1}
 
 
+@pytest.mark.soak
+def test_C17_a_pause_beyond_the_limit_is_one_restart_and_the_frozen_one_is_ended(head: Any) -> None:
+    go = head.folder / "go"
+    head.start()
+    submit(
+        head,
+        "c17",
+        f"  worker: {{command: 'until test -e {go}; do sleep 0.05; done', stop: {{grace: 1s}}}}",
+        "budgets: {application: 0}",
+    )
+    head.until("it runs", lambda: runs(head, "c17"))
+    frozen = [trainer_of(head, "c17"), parent_of(trainer_of(head, "c17"))]
+
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    head.until("another runs", lambda: newest(head, "c17")["attempt"] == 2 and runs(head, "c17"))
+    alive = [pid for pid in frozen if Path(f"/proc/{pid}").exists()]
+    go.touch()
+
+    status = head.ended("c17")
+    assert alive == []
+    assert status["phase"] == "Succeeded"
+    assert status["budgets"]["infrastructure"]["used"] == 1
+    assert status["firstCause"]["cause"] == "Lost"
+    assert head.attempts("c17") == {"worker-0": 2}
+
+
 def test_C19_an_end_that_nobody_saw_is_lost_and_tried_again(head: Any) -> None:
     head.start()
     submit(

@@ -34,7 +34,7 @@ STORIES: tuple[Script, ...] = (
     # A person decides before all of it runs.
     *(
         Script(1, _job("servers"), (Deed(at_ms, "finish", at_ms),))
-        for at_ms in range(400, 1_300, 150)
+        for at_ms in range(970, 1_000, 4)
     ),
     # A failed replica is asked to run again while its job goes on.
     *(
