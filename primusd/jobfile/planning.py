@@ -105,17 +105,21 @@ def _role_rules(spec: JobSpec, role: RoleSpec) -> list[str]:
     return [
         f"{role.name}, a crash or out of memory: "
         + (
-            f"{again}; {budgets.application} times within {within}{grows}"
+            f"{again}; {_times(budgets.application)} within {within}{grows}"
             if budgets.application
             else "fails"
         ),
         f"{role.name}, lost or preempted: "
         + (
-            f"{what[restart.unit]} starts again; {budgets.infrastructure} times within {within}"
+            f"{what[restart.unit]} starts again; {_times(budgets.infrastructure)} within {within}"
             if budgets.infrastructure
             else "fails"
         ),
     ]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _hang_rule(hang: Hang) -> str:

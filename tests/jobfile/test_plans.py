@@ -63,6 +63,14 @@ def test_failure_rules_say_what_starts_again_how_often_and_when() -> None:
     ]
 
 
+def test_a_budget_of_one_is_once() -> None:
+    budgets = "budgets: {application: 1, infrastructure: 1}"
+    rules = planned(f"name: x\nroles: {{a: {{command: x}}}}\n{budgets}")["failure"]
+
+    assert rules[2].endswith("doubling to 5m; once within 1d")
+    assert rules[3].endswith("the replica starts again; once within 1d")
+
+
 @pytest.mark.parametrize("end", ["deadline: 1d", "maxReplicaHours: 5"])
 def test_a_job_that_nothing_ends_is_warned_of(end: str) -> None:
     text = (
