@@ -45,6 +45,7 @@ MODULES = {
     "queueing": "bench.queueing",
     "remote": "bench.remote_files",
     "idle": "bench.idle",
+    "failover": "bench.failover",
     "ctl": "bench.ctl",
 }
 

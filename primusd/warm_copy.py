@@ -8,9 +8,10 @@ import anyio.to_thread
 import structlog
 from msgspec import Struct
 
+from primusd.admission.usage import book_of
 from primusd.core import World
 from primusd.errors import NewerSchemaError
-from primusd.recovery import recover, replayed
+from primusd.recovery import Recovered, recover, replayed
 from primusd.state.election import Election
 from primusd.state.journal import Followed, Loaded, Seen, Written
 from primusd.state.schema import check_schema
@@ -122,7 +123,7 @@ class WarmCopy:
         return TakenOver(self.world, self.revision, self.term, self._wedged, self._snapshots, tail)
 
     async def _load(self, loaded: Loaded) -> None:
-        recovered = await anyio.to_thread.run_sync(recover, loaded)
+        recovered = await anyio.to_thread.run_sync(_recovered, loaded)
         self.world, self.revision, self.term = recovered.world, loaded.revision, loaded.term
         self._wedged = dict(recovered.wedged)
         self._snapshots = Snapshots.of(
@@ -144,7 +145,16 @@ class WarmCopy:
             self.revision, self.term = entry.revision, entry.term
             self.records += len(entry.records)
         self._snapshots.told(written)
+        book_of(self.world.admission.demands)
 
     def _tell(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _recovered(loaded: Loaded) -> Recovered:
+    recovered = recover(loaded)
+    # What admission decides by is worked out of all demands: it is remembered, and kept up by each
+    # entry, so that the first step of a leader finds it.
+    book_of(recovered.world.admission.demands)
+    return recovered

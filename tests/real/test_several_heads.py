@@ -16,6 +16,7 @@ from tests.services.etcd import Etcd, running_etcd
 from tests.services.processes import free_ports
 
 ROWS = 240
+RECORDS_OF_A_MOMENT = 20
 JOB = """
 apiVersion: primus/v1
 name: rows
@@ -130,6 +131,13 @@ def check_end(made: Heads, head: Head) -> None:
     assert proof["done"] == proof["listed"], proof
 
 
+def took_over(head: Head) -> dict[str, int]:
+    """Return what a head said when it led last."""
+    lines = [line for line in head.log.read_text().splitlines() if '"engine.took_over"' in line]
+    found: dict[str, int] = json.loads(lines[-1])
+    return found
+
+
 def name_of(head: Head) -> str:
     return str(head.document("leader")["member"])
 
@@ -159,6 +167,10 @@ def test_c40_a_leader_killed_in_the_middle_of_a_job_restarts_nothing_and_loses_n
 
     other.until("the other one leads", lambda: heads.is_ready(other))
     assert trainers(heads) == before
+    taken = took_over(other)
+    assert taken["revision"] > 10
+    # What was written while it was elected, at the most; all else it knew.
+    assert taken["records"] <= RECORDS_OF_A_MOMENT, taken
     check_end(heads, other)
     # The dead one's machine comes back as a head that stands by.
     heads.start(leader)
