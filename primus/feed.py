@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from primus.errors import FeedError
 
 if TYPE_CHECKING:  # numpy is loaded when the first stream is opened.
-    from primus.batches import AnyBatch, Frame
+    from primus.batches import AnyBatch, ArrowBatch, Batch, Frame
 
 Layout = Literal["numpy", "arrow", "dense", "lines", "raw"]
 LAYOUTS = ("numpy", "arrow", "dense", "lines", "raw")
@@ -112,10 +112,10 @@ class Feed:
         self._in_use = threading.Lock()
         _open_feeds.add(self)
 
-    def __iter__(self) -> Iterator["AnyBatch"]:
+    def __iter__(self) -> Iterator["Batch | ArrowBatch"]:
         return self
 
-    def __next__(self) -> "AnyBatch":
+    def __next__(self) -> "Batch | ArrowBatch":
         if self._pid != os.getpid():
             raise FeedError(
                 "a stream is read by the process that opened it, not by its children; with a "
@@ -136,7 +136,8 @@ class Feed:
             self._batches += 1
         finally:
             self._in_use.release()
-        return batch
+        # Who asked for rows as bytes knows; `batch["user"]` shall be right for all others.
+        return cast("Batch | ArrowBatch", batch)
 
     def _next_batch(self) -> "AnyBatch":
         while True:

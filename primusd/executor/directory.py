@@ -173,8 +173,8 @@ def read_exit_record(path: Path) -> Exit | None:
 def write_exit_record(path: Path, exit_: Exit) -> None:
     """Write the exit record in place and make it durable; cut down to the room it has if need be.
 
-    The last lines are cut first, then positions are left out: a lease without one goes back to
-    where it was granted, so rows may come twice but none is lost.
+    The last lines are cut first, then marks, then positions are left out: a lease without one goes
+    back to where it was granted, so rows may come twice but none is lost.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -190,10 +190,12 @@ def write_exit_record(path: Path, exit_: Exit) -> None:
 
 def fit_exit(exit_: Exit, byte_count: int) -> Exit:
     """Return the exit, cut so that its record is at most so long."""
-    while len(_frame(exit_)) > byte_count and (exit_.last_lines or exit_.positions):
+    while len(_frame(exit_)) > byte_count and (exit_.last_lines or exit_.marks or exit_.positions):
         if exit_.last_lines:
             kept = exit_.last_lines[len(exit_.last_lines) // 2 + 1 :]
             exit_ = msgspec.structs.replace(exit_, last_lines=kept)
+        elif exit_.marks:
+            exit_ = msgspec.structs.replace(exit_, marks=exit_.marks[:-1])
         else:
             kept_count = len(exit_.positions) // 2
             exit_ = msgspec.structs.replace(exit_, positions=exit_.positions[:kept_count])

@@ -429,8 +429,7 @@ class Life:
         if stop is not None and stop.text == machine.ORPHANED:
             executor_error = machine.ORPHANED
         was_stopped = self._stop_signalled or self._trainer is None
-        output = self._output
-        if output is not None:
+        if (output := self._output) is not None:
             output.close()
         return Exit(
             code=code,
@@ -445,6 +444,7 @@ class Life:
             matched=output.matched if output is not None else (),
             last_lines=output.last_lines if output is not None else "",
             positions=self.feed.trainer_ended(code, signal) if self.feed is not None else (),
+            marks=self.feed.last_marks if self.feed is not None else (),
         )
 
     def _record(self, exit_: Exit) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
+from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Mark
 from primusd.job.ids import AttemptId
 
 VERSION = 1
@@ -169,6 +169,8 @@ class Exit(Struct, frozen=True, array_like=True):
     """At most 4 KiB, bad bytes replaced."""
     positions: tuple[Held, ...]
     """Final, all streams."""
+    marks: tuple[tuple[str, Mark], ...] = ()
+    """exactlyOnce: those of each stream that no answer has covered yet."""
 
 
 class Progress(Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from primusd.datafeed.ledger.events import (
     StreamClosed,
     StreamDeclared,
 )
-from primusd.datafeed.protocol import Held
+from primusd.datafeed.protocol import Held, Mark
 from primusd.errors import PhaseConflictError
 from primusd.job import completion, demand, draining, failover, limits, replica, reports, scheduling
 from primusd.job import events as ev
@@ -199,8 +199,9 @@ def _to_its_streams(
 
 def _reader_ended(attempt: AttemptId, new: Attempt, event: ev.JobEvent) -> ReaderEnded:
     positions: tuple[Held, ...] = ()
+    marks: tuple[tuple[str, Mark], ...] = ()
     if isinstance(event, ev.TrainerExited | ev.AttemptVanished) and event.exit is not None:
-        positions = event.exit.positions
+        positions, marks = event.exit.positions, event.exit.marks
     outcome = new.outcome
     assert outcome is not None, "an attempt that is over has an outcome"
     return ReaderEnded(
@@ -208,6 +209,7 @@ def _reader_ended(attempt: AttemptId, new: Attempt, event: ev.JobEvent) -> Reade
         positions,
         is_completion(outcome),
         outcome.budget is Budget.APPLICATION,
+        marks,
     )
 
 

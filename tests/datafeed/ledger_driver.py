@@ -226,9 +226,11 @@ class Reader:
         positions: tuple[Held, ...] | None = None,
         has_completed: bool = False,
         was_own_fault: bool = False,
+        marks: tuple[Mark, ...] = (),
     ) -> None:
         last = tuple(self.held.values()) if positions is None else positions
-        self.driver.propose(ReaderEnded(self.attempt, last, has_completed, was_own_fault))
+        told = tuple((self.driver.now.name, one) for one in marks)
+        self.driver.propose(ReaderEnded(self.attempt, last, has_completed, was_own_fault, told))
 
     def crash(self, *, was_own_fault: bool = True) -> None:
         """End without a word of how far it was."""

@@ -119,6 +119,43 @@ def test_a_time_without_a_daemon_is_no_time_to_mark_in() -> None:
     assert "worker-1/1" in driver.now.unsealed[1]
 
 
+def test_a_mark_that_no_report_told_is_in_the_step_when_its_trainer_completes() -> None:
+    """It marked, took more rows and ended with 0 within one report: the model has not got those."""
+    driver = group()
+    first, second = driver.open(0), driver.open(1)
+    taking(driver, first, 30)
+    taking(driver, second, 20)
+    mark = second.mark(5)
+    second.take(60)
+
+    second.end(has_completed=True, marks=(mark,))
+    first.beat(marks=(first.mark(5),))
+
+    assert driver.now.sealed == (5, "step-5-g1")
+    assert driver.now.savepoints[0].done == 50
+    assert driver.now.consumed == 110
+    assert driver.replay() == driver.now
+
+
+def test_a_mark_that_was_told_before_is_not_heard_again_at_the_end() -> None:
+    driver = group()
+    first, second = driver.open(0), driver.open(1)
+    taking(driver, first, 30)
+    taking(driver, second, 20)
+    mark = second.mark(5)
+    second.beat(marks=(mark,))
+    second.take(60)
+    second.beat()
+
+    second.end(has_completed=True, marks=(mark, second.mark(6)))
+    first.beat(marks=(first.mark(5),))
+    first.take(10)
+    first.beat(marks=(first.mark(6),))
+
+    assert driver.now.sealed == (6, "step-6-g1")
+    assert [one.done for one in driver.now.savepoints] == [50, 120]
+
+
 # Rows that are left.
 
 

@@ -121,11 +121,12 @@ def test_files_read_without_a_job_give_the_same(tmp_path: Path, layout: Any) -> 
     lines = [b"row %d" % number for number in range(20)]
     (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
 
-    batches = list(primus.dataset(tmp_path / "a.txt", batch_rows=6, layout=layout, epochs=2))
+    feed = primus.dataset(tmp_path / "a.txt", batch_rows=6, layout=layout, epochs=2)
+    batches: list[Any] = list(feed)
 
     assert [row for batch in batches for row in batch] == lines * 2
     gap = b"\n" if layout == "lines" else b""
-    assert b"".join(batch.data for batch in batches) == b"".join(one + gap for one in lines * 2)  # type: ignore[union-attr]  # of this layout
+    assert b"".join(batch.data for batch in batches) == b"".join(one + gap for one in lines * 2)
 
 
 @pytest.mark.parametrize("framing", ["lines", "lines0", "len32", "raw"])

@@ -7,7 +7,7 @@ import anyio
 from msgspec.structs import replace
 
 from bench.grantor import Grantor
-from primusd.datafeed.protocol import FeedAsk, FeedOrders, Held
+from primusd.datafeed.protocol import FeedAsk, FeedOrders, Held, Mark
 from primusd.datafeed.reader.pledges import MARKS_MAX, Pledges
 from tests.edges.fed_trainer import fed, plan, units_of
 
@@ -51,6 +51,43 @@ def test_of_a_killed_trainer_hardly_more_comes_twice_than_it_had(tmp_path: Path)
     assert held.position <= 200 * 9
     assert 0 < held.delivered - held.position <= (200 + 50) * 9
     assert held.delivered >= 210 * 9
+
+
+def test_a_mark_that_nobody_heard_goes_with_the_end_of_its_trainer(tmp_path: Path) -> None:
+    """C52: it marks, takes more rows, and ends with 0 within one report."""
+    grantor = Grantor("rows", units_of(lines_file(tmp_path)))
+    script = """
+        import primus
+        feed = primus.dataset(batch_rows=10)
+        next(feed), next(feed)
+        feed.mark(2)
+        next(feed), next(feed)
+        feed.mark(4)
+        next(feed), next(feed)
+    """
+    rows = replace(plan(), promise="exactlyOnce")
+
+    async def main() -> tuple[list[Held], list[tuple[str, Mark]]]:
+        async with fed(grantor, rows, is_driven=False) as one:
+            process = one.start_script(script)
+            given_back: list[Held] = []
+            while process.poll() is None:
+                sent_at = one.server.clock()
+                (report,) = one.server.reports()
+                given_back += report.returned
+                answers = tuple((ask.id, "") for ask in report.asks)
+                orders = replace(grantor.exchange("r1", report), answers=answers)
+                one.server.orders((orders,), sent_at=sent_at, ttl_ms=30_000)
+                await anyio.sleep(0.005)
+            assert process.communicate()[1] == b""
+            given_back += one.server.trainer_ended(0, None)
+            return given_back, [*one.server.last_marks]
+
+    given_back, marks = anyio.run(main)
+
+    assert [(stream, mark.step) for stream, mark in marks] == [("rows", 2), ("rows", 4)]
+    assert [mark.positions[0].position for _, mark in marks] == [180, 360]
+    assert given_back[-1].position == 450
 
 
 def test_marks_and_asks_are_told_until_they_are_heard(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from primusd.datafeed.delivery.desk import Desk, Nearing, Stopping, spoken
 from primusd.datafeed.delivery.pipe import PipeDelivery
 from primusd.datafeed.delivery.trainer_socket import TrainerConnection
 from primusd.datafeed.formats.settings import Place
-from primusd.datafeed.protocol import FeedOrders, FeedReport, Held
+from primusd.datafeed.protocol import FeedOrders, FeedReport, Held, Mark
 from primusd.datafeed.reader.reader import StreamReader
 from primusd.executor.protocol import Checkpoint, FeedPlan, Near, Progress
 from primusd.job.ids import AttemptId
@@ -83,6 +83,7 @@ class FeedServer:
         self._owner = owner
         self._desk = Desk(plans, attempt, clock, Place(folder, *owner))
         self._fifos = directory / FIFO_FOLDER
+        self.last_marks: tuple[tuple[str, Mark], ...] = ()
         self._pipes = {reader.plan.stream: self._open_pipe(reader) for reader in self._piped()}
         self._connections: set[TrainerConnection] = set()
         self._urgent = anyio.Event()
@@ -318,6 +319,8 @@ class FeedServer:
                 connection.recall()
             for reader in self._desk.readers.values():
                 reader.state.is_stopping = True
+                marks = reader.state.pledges.marks
+                self.last_marks += tuple((reader.plan.stream, one) for one in marks)
                 reader.state.pledges.forget()
                 final += reader.state.give_back_all()
                 reader.drop_buffer()

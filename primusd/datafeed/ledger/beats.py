@@ -22,7 +22,7 @@ from primusd.datafeed.ledger.model import (
 from primusd.datafeed.ledger.ranges import overlap, subtract, total
 from primusd.datafeed.ledger.shards import values
 from primusd.datafeed.ledger.suspects import suspect
-from primusd.datafeed.protocol import BadRange, FeedReport, Held, UnitMap
+from primusd.datafeed.protocol import BadRange, FeedReport, Held, Mark, UnitMap
 from primusd.job.ids import AttemptId
 from primusd.job.machine import IGNORE_REASONS, At, Ignore
 
@@ -95,6 +95,8 @@ def _ended_reader(stream: Stream, event: ReaderEnded, at_ms: int) -> Stream:
         return draft.result()
     if event.has_completed:
         draft.repeated += reader.in_hand
+    marks = tuple(mark for name, mark in event.marks if name == stream.name)
+    reader = _hear_marks(draft, event.attempt, marks)
     last = {held.token: held for held in event.positions if held.stream == stream.name}
     blamed = reader.leases[0].token if event.was_own_fault and reader.leases else 0
     for lease in reader.leases:
@@ -201,14 +203,14 @@ def _count_in(draft: StreamDraft, event: BeatReceived) -> None:
         if bad.kind not in UNREACHED_KINDS:
             _note_bad(draft, event, bad)
     if report.marks:
-        _hear_marks(draft, event)
+        _hear_marks(draft, event.attempt, report.marks)
     for held in report.held if report.bad else _moved(draft, event):
-        _hear(draft, event, held, is_returned=False)
+        _hear(draft, event.attempt, held, is_returned=False)
     for bad in report.bad:
         if bad.kind in UNREACHED_KINDS:
             _note_bad(draft, event, bad)
     for held in report.returned:
-        _hear(draft, event, held, is_returned=True)
+        _hear(draft, event.attempt, held, is_returned=True)
 
 
 def _moved(draft: StreamDraft, event: BeatReceived) -> list[Held]:
@@ -225,14 +227,17 @@ def _moved(draft: StreamDraft, event: BeatReceived) -> list[Held]:
     ]
 
 
-def _hear_marks(draft: StreamDraft, event: BeatReceived) -> None:
+def _hear_marks(draft: StreamDraft, attempt: AttemptId, marks: tuple[Mark, ...]) -> ReaderState:
     """Count in how far the trainer was at each mark, before how far it is now."""
-    reader = draft.reader(event.attempt)
+    reader = draft.reader(attempt)
     assert reader is not None
-    for mark in marking.fresh(draft, reader, event.report.marks):
+    for mark in marking.fresh(draft, reader, marks):
         for held in mark.positions:
-            _hear(draft, event, held, is_returned=False)
-        marking.add_mark(draft, event.attempt, mark.step)
+            _hear(draft, attempt, held, is_returned=False)
+        marking.add_mark(draft, attempt, mark.step)
+    reader = draft.reader(attempt)
+    assert reader is not None
+    return reader
 
 
 def _with_rates(reader: ReaderState, report: FeedReport, gained: int, at_ms: int) -> ReaderState:
@@ -262,8 +267,8 @@ def _with_wishes(reader: ReaderState, report: FeedReport) -> ReaderState:
     return replace(reader, want=want, has_opened=has_opened)
 
 
-def _hear(draft: StreamDraft, event: BeatReceived, held: Held, *, is_returned: bool) -> None:
-    reader = draft.reader(event.attempt)
+def _hear(draft: StreamDraft, attempt: AttemptId, held: Held, *, is_returned: bool) -> None:
+    reader = draft.reader(attempt)
     assert reader is not None
     lease = find_lease(reader, held)
     if lease is None:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from primusd.datafeed.ledger.listed import ChangedFile
 from primusd.datafeed.ledger.model import CarriedUnit
-from primusd.datafeed.protocol import FeedReport, Held, Unit
+from primusd.datafeed.protocol import FeedReport, Held, Mark, Unit
 from primusd.job.ids import AttemptId
 from primusd.job.spec import StreamSpec
 
@@ -89,6 +89,8 @@ class ReaderEnded(_Event, frozen=True):
     has_completed: bool
     was_own_fault: bool
     """The end is charged to the application budget."""
+    marks: tuple[tuple[str, Mark], ...] = ()
+    """That no report of its had told; of all its streams, each by name."""
 
 
 class BeatReceived(_Event, frozen=True):
