@@ -103,6 +103,7 @@ EVENTS: frozenset[str] = frozenset(
         "store.followed_anew",
         "store.not_followed",
         "store.watch_stood",
+        "store.went_back",
         "sweep.failed",
         "trainer.hung",
         "trainer.misspoke",

@@ -306,6 +306,27 @@ def test_a_watch_that_tells_nothing_is_found_out_and_begun_anew(etcd: Etcd) -> N
     run(play)
 
 
+def test_a_store_that_was_put_back_is_loaded_again(etcd: Etcd) -> None:
+    cluster = uuid4().hex
+
+    async def play() -> None:
+        async with (
+            Store(etcd.endpoints, cluster, ttl_ms=60_000) as first,
+            Store(etcd.endpoints, cluster) as second,
+        ):
+            await first.lead()
+            await first.journal.append(entry(1))
+            async with following(second.journal) as heard:
+                await until(lambda: heard.loads)
+                # As if what it had seen were of a later time than the store is now.
+                second.journal._following._at += 1_000_000
+                await until(lambda: len(heard.loads) == 2)
+                await first.journal.append(entry(2))
+                await until(lambda: heard.revision == 2)
+
+    run(play)
+
+
 def test_a_leader_whose_watch_tells_nothing_reads_what_is_missing(etcd: Etcd) -> None:
     cluster = uuid4().hex
 

@@ -163,6 +163,21 @@ async def test_a_follower_names_the_leader(node: NodeProcess, tmp_path: Path) ->
     assert len(follower.hellos) == 1
 
 
+async def test_whoever_waits_for_a_leader_is_sent_to_it_however_often_it_was_refused(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    executor, trainer = await launched(node)
+    async with serving(tmp_path / "leader.sock") as leader:
+        taken = leader.expect(attempt_id(), launch_order("true"))
+        # Doubled each time, the wait would soon be longer than this test may take.
+        await refuse(node, executor, Refused("notLeader", "", (), 10))
+        await node.head.until(lambda: len(executor.hellos) >= 12)
+        executor.refused = Refused("notLeader", "", (leader.address,))
+        await leader.until(lambda: taken.hellos)
+
+    assert is_alive(trainer)
+
+
 async def test_a_head_that_answers_no_report_is_given_up(node: NodeProcess) -> None:
     executor, trainer = await launched(node)
 

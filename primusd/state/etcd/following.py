@@ -33,8 +33,10 @@ of the store."""
 class Newest(Struct, frozen=True):
     """What stood in the store when it was asked."""
 
+    store: int
+    """Revision of etcd, which only grows."""
     lane_revision: int
-    """Of etcd; each write of a leader moves it. 0: nothing was ever written."""
+    """The same, at which the lane was written, as each write of a leader does; 0 never."""
     lane: bytes
     entry: int
     """Revision of the last entry; 0 none."""
@@ -143,7 +145,7 @@ class Following:
             self._come_to(read.revision)
 
     async def _watch(self, take: Callable[[Written], None]) -> None:
-        while not self._is_over:
+        while not self._is_over and self._contents is not None:
             with anyio.CancelScope() as self._watching:
                 await self._watch_once(take)
 
@@ -166,6 +168,11 @@ class Following:
         self._moved.set()
         self._moved = anyio.Event()
 
+    def _begin_anew(self) -> None:
+        """Load all of it again: the store was put back to an earlier state."""
+        self._contents, self._at = None, 0
+        self._watching.cancel()
+
     def _watch_anew(self) -> None:
         """Watch at another member from where we are."""
         self._client.rotate(self._client.position)
@@ -176,12 +183,17 @@ class Following:
         stood_at = -1
         while True:
             await anyio.sleep(LOOK_S)
-            asked_ms = int(boot_s() * 1000)
+            asked_ms, asked_at = int(boot_s() * 1000), self._at
             try:
                 newest = await self._newest()
             except StoreUnavailableError:
                 continue
             if self._contents is None:
+                continue
+            if newest.store < asked_at:
+                # Whoever waits for what comes after would wait for long, and miss all until then.
+                log.warning("store.went_back", at=asked_at, newest=newest.store)
+                self._begin_anew()
                 continue
             if self._at >= newest.lane_revision:
                 self._seen, stood_at = Seen(newest.entry, asked_ms), -1
@@ -208,5 +220,6 @@ class Following:
         lane, entries = (one.response_range.kvs for one in answer.responses)
         entry = int(split(entries[0].key)[0][len(layout.journal) :]) if entries else 0
         if not lane:
-            return Newest(0, b"", entry)
-        return Newest(lane[0].mod_revision, bytes(lane[0].value), entry)
+            return Newest(answer.header.revision, 0, b"", entry)
+        lane_revision, value = lane[0].mod_revision, bytes(lane[0].value)
+        return Newest(answer.header.revision, lane_revision, value, entry)
