@@ -9,14 +9,20 @@ from primusd.errors import PrimusdError
 
 Value: TypeAlias = bool | int | float | str
 COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
+OF_TEXTS = ("contains", "not contains", "starts with", "ends with")
 FORM = (
     'column == value (or != < <= > >=), "column in [a, b]", "column not in [a, b]", '
-    '"column is null", "column is not null"'
+    '"column is null", "column is not null", "column contains a" (or not contains, starts with, '
+    "ends with)"
 )
 
 _NAME = r'(?P<name>[^\W\d][\w.]*|"[^"]+")'
 _COMPARED = re.compile(rf"\s*{_NAME}\s*(?P<op>==|!=|<=|>=|<|>)\s*(?P<value>.+?)\s*")
 _LISTED = re.compile(rf"\s*{_NAME}\s+(?P<op>not\s+in|in)\s*\[(?P<value>.*)\]\s*", re.DOTALL)
+_TEXTUAL = re.compile(
+    rf"\s*{_NAME}\s+(?P<op>(?:not\s+)?contains|(?:starts|ends)\s+with)\s+(?P<value>.+?)\s*",
+    re.DOTALL,
+)
 _NULL = re.compile(rf"\s*{_NAME}\s+is\s+(?P<op>not\s+null|null)\s*")
 _ITEM = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,\s"'\[\]][^,"'\[\]]*?)\s*(?:,|$)""")
 _NUMBER = re.compile(r"[+-]?(\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?)", re.ASCII)
@@ -34,7 +40,7 @@ class Condition(Struct, frozen=True):
 
     column: str
     op: str
-    """One of COMPARISONS, `in`, `not in`, `is null`, `is not null`."""
+    """One of COMPARISONS or OF_TEXTS, `in`, `not in`, `is null`, `is not null`."""
     values: tuple[Value, ...] = ()
 
 
@@ -49,6 +55,9 @@ def parse_condition(text: str) -> Condition:
         return Condition(_name(match["name"]), op, _values(match["value"], text))
     if match := _NULL.fullmatch(text):
         return Condition(_name(match["name"]), f"is {' '.join(match['op'].split())}")
+    if match := _TEXTUAL.fullmatch(text):
+        op = " ".join(match["op"].split())
+        return Condition(_name(match["name"]), op, (_text(match["value"]),))
     if match := _COMPARED.fullmatch(text):
         values = _values(match["value"], text)
         if len(values) == 1:
@@ -74,11 +83,18 @@ def _values(text: str, whole: str) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def _value(text: str) -> Value:
-    if text[0] == "'":
+def _text(text: str) -> str:
+    """Return a value as text, in quotes or not."""
+    if len(text) > 1 and text[0] == text[-1] == "'":
         return text[1:-1]
-    if text[0] == '"':
+    if len(text) > 1 and text[0] == text[-1] == '"':
         return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
+
+
+def _value(text: str) -> Value:
+    if text[0] in "'\"":
+        return _text(text)
     if text in {"true", "false"}:
         return text == "true"
     if _WHOLE.fullmatch(text):

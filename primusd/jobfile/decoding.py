@@ -24,6 +24,8 @@ from primusd.jobfile.document import Path, show_value
 from primusd.jobfile.section import Findings, Section, check_text, is_list, is_mapping
 from primusd.units import format_bytes
 
+ONLY_COLUMNS = {"text": "line", "records": "record", "protobuf": "record", "tfrecord": "record"}
+"""Of formats whose rows are bytes; `raw` has chunks, which no condition is about."""
 DECODING_FIELDS = ("format", "columns", "types", "filter", "onSchema", "onEmpty", "memory")
 MEMORY_MIN = 8 << 20
 MEMORY_MAX = 64 << 30
@@ -104,11 +106,12 @@ def check_framing(findings: Findings, path: Path, stream: StreamSpec, framing: s
     """Note a framing of standard input that a stream's format has no form for."""
     form = stream.format
     if framing == "raw" and (form in ("parquet", "arrow", "class") or _is_reshaped(stream)):
+        how = "one by one" if form in ONLY_COLUMNS else "as one JSON object each"
         findings.add(
             path,
             found=framing,
             allowed="lines",
-            hint=f"rows of {stream.name} ({form}) go to stdin as one JSON object each",
+            hint=f"rows of {stream.name} ({form}) go to stdin {how}",
         )
     if framing != "raw" and form == "raw":
         findings.add(
@@ -354,9 +357,39 @@ def _check_columns(section: Section, form: _Read) -> None:
     if not form.name or has_columns(form.name, form.options):
         return
     name = "lines" if form.name in LINE_FORMATS else "records"
+    only = ONLY_COLUMNS.get(form.name, "")
     for key in ("columns", "types", "filter", "onSchema"):
-        if section.has(key) and section.raw(key) not in ([], {}):
+        if not section.has(key) or section.raw(key) in ([], {}):
+            continue
+        if key == "filter" and only:
+            _check_filter_of(section, form.name, only)
+        else:
             section.wrong(key, f"formats with columns; {form.name} gives {name} as they are")
+
+
+def _check_filter_of(section: Section, form: str, only: str) -> None:
+    """Note conditions on what rows of one column of bytes have not."""
+    others = {
+        condition.column
+        for condition in map(parse_condition, _filter_texts(section))
+        if condition.column != only
+    }
+    if others:
+        section.wrong("filter", f"conditions on {only}, the only column of {form}")
+
+
+def _filter_texts(section: Section) -> tuple[str, ...]:
+    value = section.raw("filter")
+    texts = value if is_list(value) else [value]
+    return tuple(one for one in texts if isinstance(one, str) and _can_be_read(one))
+
+
+def _can_be_read(text: str) -> bool:
+    try:
+        parse_condition(text)
+    except ConditionError:
+        return False
+    return True
 
 
 OPTION_NAMES = tuple(_READERS)

@@ -383,8 +383,32 @@ def test_conditions_compare_in_the_type_of_the_first_file_where_others_may_diffe
 
 
 @pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("s contains b", ["abc", "b 404"]),
+        ("s not contains b", ["", "xyz 404"]),
+        ("s starts with 'b 4'", ["b 404"]),
+        ("s ends with 404", ["b 404", "xyz 404"]),
+        ('s contains "\\""', []),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())])
+def test_conditions_on_texts_look_into_them_and_a_null_meets_none(
+    tmp_path: Path, text: str, kept: list[str], kind: Any
+) -> None:
+    values = pa.array(["abc", None, "", "b 404", "xyz 404"]).cast(kind)
+    path = written(tmp_path / "a.parquet", {"s": values})
+
+    found = rows_of(opener_of(filter=(parse_condition(text),)), path)
+
+    texts = [one["s"].decode() if isinstance(one["s"], bytes) else one["s"] for one in found]
+    assert texts == kept
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("n contains 1", "filter: column n is int64, which cannot be contains '1'"),
         ("gone == 1", "filter: there is no column gone; there are n"),
         ("n == many", "filter: column n is int64, which cannot be == 'many'"),
     ],

@@ -251,6 +251,35 @@ def test_C54_what_a_filter_leaves_out_is_counted_on_either_way(
     assert grantor.driver.now.consumed == 1_000
 
 
+@pytest.mark.parametrize("delivery", ["socket", "stdin"])
+def test_C54_lines_of_a_text_are_picked_and_the_others_counted(
+    tmp_path: Path, delivery: str
+) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{n}\n" for n in range(2_000)))
+    chosen = Decoding(filter=("line ends with 7", "line not contains 9"))
+    spec = StreamSpec("clicks", (Source(str(path)),), "text", decoding=chosen)
+    grantor = LedgerGrantor(spec, units_of(path))
+    plan = grantor.plan() if delivery == "socket" else grantor.plan("stdin", "lines")
+    plan = replace(plan, format=plan_of(spec))
+
+    async def main() -> str:
+        async with fed(grantor, plan, name="worker-0") as one:
+            if delivery == "stdin":
+                return await one.finish(one.start(["cat"]))
+            return await one.finish(one.start_script(PRINT, "60", "0"))
+
+    text = anyio.run(main)
+
+    picked = [n for n in range(2_000) if n % 10 == 7 and "9" not in str(n)]
+    if delivery == "stdin":
+        assert [int(line) for line in text.splitlines()] == picked
+    else:
+        assert [n for _, *batch in batches_of(text) for n in batch] == picked
+    assert grantor.driver.now.left_out == 2_000 - len(picked)
+    assert grantor.driver.now.phase == "Done"
+
+
 def test_shuffled_lines_go_to_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("".join(f"{n}\n" for n in range(2_000)))

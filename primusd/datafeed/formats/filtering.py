@@ -1,6 +1,6 @@
 """Conditions on rows, evaluated column-wise; and what statistics of many rows rule out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,14 @@ _COMPARE = {
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+}
+
+
+_OF_TEXTS: Mapping[str, Callable[..., AnyArray]] = {
+    "contains": pc.match_substring,
+    "not contains": lambda column, text: pc.invert(pc.match_substring(column, text)),
+    "starts with": pc.starts_with,
+    "ends with": pc.ends_with,
 }
 
 
@@ -96,8 +104,11 @@ def _holds(column: AnyArray, condition: Condition) -> AnyArray:
             return column.is_valid()
         case _:
             pass
-    scalars = [_scalar(value, column.type, condition) for value in condition.values]
     try:
+        if condition.op in _OF_TEXTS:
+            found = _OF_TEXTS[condition.op](column, condition.values[0])
+            return found.fill_null(False)  # noqa: FBT003 pyarrow's signature
+        scalars = [_scalar(value, column.type, condition) for value in condition.values]
         if condition.op in _COMPARE:
             found = _COMPARE[condition.op](column, scalars[0])
         else:
