@@ -87,6 +87,8 @@ class Server:
         self.led_by: Heads | None = None
         """Who leads, where another one does; see `follow`."""
         self.news = News()
+        self.ca: str | None = None
+        """By which other heads are trusted."""
         self._portal = portal
         clock = SystemClock()
         settings = EngineSettings(cluster_id="c1", version=__version__)
@@ -117,6 +119,7 @@ class Server:
             is_leader=lambda: self.led_by is None,
             members=lambda: self.led_by or Heads(),
             news=self.news,
+            ca=lambda: self.ca,
             load=journal.load,
             shared_blobs=None if shared is None else SharedBlobs(shared),
         )
@@ -171,7 +174,9 @@ class Server:
 
     def identity(self) -> Identity:
         """Return how other heads know this one."""
-        return Identity(self.context.config().config.member, (f"http://127.0.0.1:{self.port}",))
+        scheme = "https" if self.tls is not None else "http"
+        member = self.context.config().config.member
+        return Identity(member, (f"{scheme}://127.0.0.1:{self.port}",))
 
     def cut_off(self, watcher: Any) -> None:
         """End a watch from this side, as a state that is loaded again does."""

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import shutil
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,10 +17,12 @@ import pytest
 from primusd.api.vouching import GOOD_FOR_MS, Caller, Voucher, vouch
 from primusd.clock import SystemClock
 from primusd.config import Config
+from primusd.config.settings import Listen
 from primusd.ctl.client import Client, Json
 from primusd.ctl.failures import ApiError
 from primusd.state.election import Heads, Identity
 from tests.edges.api_server import NAMESPACE, Server, job_file, serve
+from tests.edges.test_api_access import certificate
 
 JOBS = "/api/v1/jobs"
 SECRET = b"s" * 32
@@ -298,6 +302,32 @@ def test_a_standby_answers_for_itself_what_is_its_own(two: Two) -> None:
     assert "primus_term 7.0" in figures
     # The sum over all heads is the cluster's.
     assert "primus_jobs" not in figures
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
+def test_between_heads_tls_is_kept_and_checked(tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path, "localhost")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    secured = Listen(tls_cert=str(cert), tls_key=str(key))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        serve(tmp_path / "a", Config(member="a"), tls=serving) as leader,
+        serve(tmp_path / "b", Config(member="b", listen=secured)) as other,
+    ):
+        two = Two(leader, other)
+        with two.over_tcp("GET", JOBS) as answer:
+            assert answer.status == 503
+            assert "CERTIFICATE_VERIFY_FAILED" in json.loads(answer.read())["title"]
+        other.ca = cert.read_text()
+        assert other.client.get(JOBS)["items"] == []
+
+        # Nobody who came in by TLS is handed on without.
+        plain = Identity("a", (two.heads.members[0].addresses[0].replace("https:", "http:"),))
+        other.follow(Heads(plain, 8, ()))
+        with two.over_tcp("GET", JOBS) as answer:
+            assert (answer.status, json.loads(answer.read())["code"]) == (503, "NotLeader")
 
 
 VOUCHER = Voucher("b", Caller("token:x", "admin"), "GET", JOBS, 0)
