@@ -295,7 +295,8 @@ class StreamDraft:
             for reader, sign in ((before, -1), (after, 1)):
                 leases = reader.leases if reader is not None else ()
                 self.lease_count += sign * len(leases)
-                self.trim_count += sign * sum(lease.trim >= 0 for lease in leases)
+                if sign > 0 or self.trim_count:
+                    self.trim_count += sign * sum([lease.trim >= 0 for lease in leases])
         if after is not None:
             return self._store_reader(before, after)
         if before is not None:

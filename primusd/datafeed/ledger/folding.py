@@ -71,8 +71,9 @@ def _given_back(state: UnitState, leases: list[LeaseState]) -> UnitState:
         for lease in leases:
             state = tasks.released(state, Range(lease.lo, lease.hi), lease.position)
         return state
-    done = union((*state.done, *(Range(one.lo, one.position) for one in leases)))
-    rest = union(Range(one.position, one.hi) for one in leases)
+    moved = [Range(one.lo, one.position) for one in leases if one.position > one.lo]
+    done = union((*state.done, *moved)) if moved else state.done
+    rest = union([Range(one.position, one.hi) for one in leases])
     dead = tasks.dead_ranges(state)
     loose = union((*state.loose, *(subtract(rest, dead) if dead else rest)))
     fresh = state.fresh

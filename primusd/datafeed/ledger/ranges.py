@@ -2,8 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from primusd.datafeed.ledger.model import OPEN_END, Range
+
+_LO = attrgetter("lo")
 
 
 def measure(lo: int, hi: int) -> int:
@@ -18,15 +21,19 @@ def total(ranges: Iterable[Range]) -> int:
 
 def union(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Return the ranges sorted, with those that touch or overlap merged and empty ones left out."""
+    ordered = sorted([one for one in ranges if one.lo < one.hi], key=_LO)
+    if not ordered:
+        return ()
     found: list[Range] = []
-    for one in sorted(ranges):
-        if one.lo >= one.hi:
-            continue
-        if found and one.lo <= found[-1].hi:
-            found[-1] = Range(found[-1].lo, max(found[-1].hi, one.hi))
-        else:
-            found.append(one)
-    return tuple(found)
+    # Numbers while they are merged: of a unit that is given back nearly all touch the next.
+    lo, hi = ordered[0].lo, ordered[0].hi
+    for one in ordered:
+        if one.lo > hi:
+            found.append(Range(lo, hi))
+            lo, hi = one.lo, one.hi
+        elif one.hi > hi:
+            hi = one.hi
+    return (*found, Range(lo, hi))
 
 
 def subtract(ranges: Iterable[Range], cut: Sequence[Range]) -> tuple[Range, ...]:
