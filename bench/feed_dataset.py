@@ -74,15 +74,21 @@ print(took, *(roots - sys.stdlib_module_names - {{"primus"}}))
 """
 
 
-def run() -> list[Figure]:
+def run(
+    *,
+    rounds: int = feeding.RUNS,
+    rows: int = click_rows.ROWS,
+    import_rounds: int = IMPORT_RUNS,
+) -> list[Figure]:
     """Measure both layouts against the faster of two bare loops, all from the first batch on."""
-    paths = click_rows.write_parquet(feeding.DATA / "clicks")
+    folder = "clicks" if rows == click_rows.ROWS else f"clicks-{rows}"
+    paths = click_rows.write_parquet(feeding.DATA / folder, rows=rows)
     names = [str(path) for path in paths] * REPEATS
-    bare = {how: feeding.median(lambda how=how: _bare(how, names)) for how in LOOPS}
+    bare = {how: feeding.median(lambda how=how: _bare(how, names), runs=rounds) for how in LOOPS}
     best = max(bare, key=lambda how: bare[how])
     figures = []
     for layout in ("numpy", "arrow"):
-        found = [_fed(paths, layout) for _ in range(feeding.RUNS + 1)][1:]
+        found = [_fed(paths, layout) for _ in range(rounds + 1)][1:]
         rate = statistics.median(rate for rate, _ in found)
         cost = statistics.median(cost for _, cost in found)
         figures += [
@@ -103,7 +109,7 @@ def run() -> list[Figure]:
                 "",
             ),
         ]
-    return [*figures, _in_process(names, bare[best]), _import()]
+    return [*figures, _in_process(names, bare[best], rounds), _import(import_rounds)]
 
 
 LOOPS = ("iter_batches", "row groups cut")
@@ -122,14 +128,14 @@ def _fed(paths: list, layout: str) -> tuple[float, float]:
     return rows / seconds, used / rows
 
 
-def _in_process(names: list[str], bare: float) -> Figure:
+def _in_process(names: list[str], bare: float, rounds: int) -> Figure:
     """Measure files read without a daemon, by the process that uses the rows."""
 
     def once() -> float:
         rows, seconds = feeding.said(feeding.python(LOCAL, *names))
         return rows / seconds
 
-    rate = feeding.median(once)
+    rate = feeding.median(once, runs=rounds)
     return Figure(
         "dataset() of files, in this process, numpy",
         rate / 1e6,
@@ -140,7 +146,7 @@ def _in_process(names: list[str], bare: float) -> Figure:
     )
 
 
-def _import() -> Figure:
+def _import(rounds: int) -> Figure:
     foreign: set[str] = set()
 
     def once(module: str) -> float:
@@ -150,9 +156,9 @@ def _import() -> Figure:
         foreign.update(others)
         return float(took)
 
-    found = feeding.median(lambda: once("primus.trainer"), runs=IMPORT_RUNS)
+    found = feeding.median(lambda: once("primus.trainer"), runs=rounds)
     loaded = f"beyond the standard library: {', '.join(sorted(foreign)) or 'nothing'}"
-    bare = feeding.median(lambda: once("asyncio"), runs=IMPORT_RUNS)
+    bare = feeding.median(lambda: once("asyncio"), runs=rounds)
     return Figure(
         "import primus",
         found,

@@ -3,19 +3,24 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from bench import __main__ as bench
 from bench import (
     balance,
+    feed_dataset,
+    feed_scale,
     feed_stdin,
     feed_tensorflow,
     feed_torch,
     feeding,
     gateway,
     lease_wire,
+    leases,
     memory,
+    remote_files,
     rivals,
     year,
 )
@@ -93,14 +98,33 @@ def without_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Path:
         raise rivals.RivalAbsentError(f"{name} does not install: no network")
 
-    monkeypatch.setattr(lease_wire, "CLIENTS", 2)
-    for module in (feed_torch, feed_tensorflow):
-        monkeypatch.setattr(module, "rival_python", absent)
+    sizes: dict[ModuleType, dict[str, object]] = {
+        feed_scale: {"FEW": 2, "MANY": 20, "BEATS": 20, "ROUNDS": 1, "UNITS": 100},
+        lease_wire: {"CLIENTS": 2},
+        leases: {"READERS": 300, "SECONDS": 0.05},
+        remote_files: {
+            "ROWS": 4_000,
+            "GROUP_ROWS": 1_000,
+            "LINEAR_BYTES": 2 << 20,
+            "THREADS": (1, 2),
+            "ROUNDS": 1,
+            "READ_S": 0.001,
+        },
+    }
+    for module, values in sizes.items():
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+    for one in (feed_torch, feed_tensorflow):
+        monkeypatch.setattr(one, "rival_python", absent)
     monkeypatch.setattr(rivals, "rival_python", absent)
     monkeypatch.setattr(feeding, "DATA", tmp_path)
 
 
 TINY: dict[str, Callable[[], list[Figure]]] = {
+    "dataset": lambda: feed_dataset.run(rounds=1, rows=4_000, import_rounds=1),
+    "leases": leases.run,
+    "open": feed_scale.run,
+    "remote": remote_files.run,
     "balance": lambda: balance.run(records=400, worlds=1),
     "gateway": lambda: gateway.run(rows=2_000, lines=500),
     "memory": lambda: memory.run(rows=100_000),
