@@ -201,9 +201,7 @@ def openable(job: Job, role: RoleState, at_ms: int) -> Iterator[Replica]:
     """Yield the replicas of a role whose trainers may start now, the lowest index first."""
     if not role.counts[Count.OPENABLE]:
         return
-    if not role.gate_opened and (
-        job.phase is JobPhase.DRAINING or not is_there(job, role, at_ms) or held_up(job, role.name)
-    ):
+    if not role.gate_opened and (not is_there(job, role, at_ms) or held_up(job, role.name)):
         return
     if not job.spec.step:
         yield from chunks.find(role, Count.OPENABLE)

@@ -97,6 +97,27 @@ def test_C01_an_evaluator_may_finish_its_work_after_the_verdict() -> None:
     cluster.check_replay()
 
 
+@pytest.mark.parametrize("policy", ["gang", "dynamic", "ordered"])
+def test_C01_an_evaluator_that_is_slow_to_come_still_has_its_time(policy: str) -> None:
+    cluster = Cluster()
+    evaluator = role("evaluator", 1, success="never", drain_ms=60_000)
+    of = spec(role("chief"), evaluator, policy=policy, gang_roles=("chief",))
+    cluster.submit(of)
+    for step in (cluster.launch, cluster.register, cluster.hold):
+        step("chief-0")
+    cluster.start()
+
+    cluster.exit("chief-0")
+    assert (cluster.phase, cluster.newest("evaluator-0").phase) == ("Draining", "Requested")
+    cluster.bring_up()
+
+    assert cluster.newest("evaluator-0").phase == "Running"
+    cluster.exit("evaluator-0")
+    assert cluster.phase == "Succeeded"
+    assert cluster.told("DrainEnded") == "all helpers ended by themselves"
+    cluster.check_replay()
+
+
 def test_C03_a_drain_has_an_end_and_the_warning_names_who_was_cut_off() -> None:
     cluster = Cluster()
     cluster.run(spec(role("chief"), role("evaluator", 1, success="never", drain_ms=60_000)))
