@@ -250,6 +250,7 @@ class Daemon:
                 resign=store.election.resign,
                 load=store.journal.load,
                 figures=store.figures,
+                measured=store.measured,
                 refusal=store.refusal,
             ),
         )

@@ -83,6 +83,8 @@ class Around(Struct, frozen=True):
     """Reads all that the store holds."""
     figures: Callable[[], Awaitable[StoreFigures]]
     """Measures the store."""
+    measured: Callable[[], StoreFigures | None]
+    """The store as last measured."""
     refusal: Callable[[], PrimusdError | None]
     """Why the store takes no new job."""
 
@@ -193,6 +195,7 @@ def _context(
         is_healthy=lambda: is_healthy(engine),
         load=around.load,
         figures=around.figures,
+        measured=around.measured,
         refusal=around.refusal,
     )
 

@@ -45,6 +45,8 @@ class Store(Struct, frozen=True):
     """Told when others lead, or are there, than before."""
     followed: Followed | None
     """The journal as other heads write it; None: nobody else does, so the lead is lost for good."""
+    measured: Callable[[], StoreFigures | None] = lambda: None
+    """As last measured; None: not yet, or nothing bounds it but the disk."""
     refusal: Callable[[], PrimusdError | None] = lambda: None
     """Why no new job is to be taken, as far as the store knows; None: take it."""
 
@@ -117,6 +119,7 @@ async def _opened_etcd(
             lambda: store.members.heads,
             store.members.news,
             followed=store.journal,
+            measured=lambda: store.upkeep.figures,
             refusal=store.upkeep.refusal,
         )
 

@@ -115,7 +115,7 @@ async def cluster(request: web.Request) -> web.Response:
             term=engine.term if leads else heads.term,
             revision=str(engine.revision) if copy is None else copy.revision,
             members=_members(context),
-            store=documents.StoreStatus(kind=config.store.kind),
+            store=_store(context),
             journal_lag_ms=engine.journal_lag_ms(),
             clock_skew_ms=engine.skew_ms(),
             jobs=len(world.jobs),
@@ -123,6 +123,14 @@ async def cluster(request: web.Request) -> web.Response:
             wedged=world.admission.wedged,
             copy=UNSET if copy is None else copy,
         )
+    )
+
+
+def _store(context: Context) -> documents.StoreStatus:
+    measured = context.measured()
+    return documents.StoreStatus(
+        kind=context.config().config.store.kind,
+        used_percent=UNSET if measured is None else measured.used_percent,
     )
 
 

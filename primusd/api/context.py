@@ -113,6 +113,8 @@ class Context(Struct, frozen=True):
     """Reads all that the store holds, as of one revision."""
     figures: Callable[[], Awaitable[StoreFigures]] = measure_nothing
     """Measures the store."""
+    measured: Callable[[], StoreFigures | None] = lambda: None
+    """The store as last measured; None: not yet, or nothing bounds it but the disk."""
     refusal: Callable[[], PrimusdError | None] = lambda: None
     """Why the store takes no new job; None: it does."""
     pid: int = os.getpid()

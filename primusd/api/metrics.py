@@ -44,6 +44,7 @@ class _State(Collector):
             "How long it takes until what happens is durable.",
             engine.journal_lag_ms(),
         )
+        yield from self._store()
         yield from self._jobs()
         yield from self._nodes()
         yield from self._streams()
@@ -61,6 +62,17 @@ class _State(Collector):
             yield _one("primus_copy_age_ms", text, copy.age_ms)
         text = "Whether this head must not lead: a newer version wrote the store."
         yield _one("primus_copy_refused", text, copy.refused is not UNSET)
+
+    def _store(self) -> Iterator[Metric]:
+        """Yield how full a store is that has a quota."""
+        measured = self._context.measured()
+        if measured is None:
+            return
+        yield _one("primus_store_bytes", "Of the largest file of etcd.", measured.byte_count)
+        yield _one("primus_store_quota_bytes", "What etcd may take.", measured.quota_byte_count)
+        yield _one(
+            "primus_store_full", "Whether etcd takes nothing that needs room.", measured.is_full
+        )
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = self._context.engine.world.jobs.values()

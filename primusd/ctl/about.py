@@ -15,6 +15,7 @@ from primusd.ctl.failures import FAILED, OK, CtlError, UnreachableError
 
 SHELLS = ("bash", "zsh", "fish")
 SKEW_WARNED_MS = 2_000
+STORE_WARNED_PERCENT = 70
 FREE_BYTES_WARNED = 1 << 30
 _FORMS = ("table", "json", "yaml")
 Finding = tuple[str, str, str]
@@ -81,6 +82,10 @@ def _cluster(call: Call) -> Iterator[Finding]:
     found = call.client.get("/api/v1/cluster")
     store = text(mapping(found, "store"), "kind")
     yield "ok", "leader", f"{text(found, 'leader')}, term {text(found, 'term')}, {store} store"
+    used = count(mapping(found, "store"), "usedPercent")
+    if used is not None:
+        level = "ok" if used < STORE_WARNED_PERCENT else "warning"
+        yield level, "store", f"{used} % of its quota used; primusctl store tells more"
     skew_ms = abs(count(found, "clockSkewMs") or 0)
     level = "ok" if skew_ms < SKEW_WARNED_MS else "warning"
     yield level, "clock", f"{skew_ms} ms between the wall clock and journal time"

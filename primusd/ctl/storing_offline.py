@@ -107,6 +107,8 @@ def restore(places: Places, file: Path, *, to: str, may_replace: bool) -> Sequen
             if directory is not None:
                 aside = await put_archive_aside(directory.path, found.about.revision)
                 lines += [f"  {aside}"] if aside else []
+            if url := configuration.config.history.url:
+                lines.append(f"  history in {url} may be later than that: name another history.url")
             return [*lines, _start_line(configuration)]
 
     return _done(put)

@@ -18,9 +18,11 @@ from primusd.state.etcd.identity import ClusterIdentity, shared_identity
 from primusd.state.etcd.leadership import boot_s
 from primusd.state.etcd.members import Members
 from primusd.state.etcd.messages import messages
+from primusd.state.etcd.moved import moved_to
+from primusd.state.etcd.redo import Change
 from primusd.state.etcd.requests import created_at, put, transaction
 from primusd.state.etcd.versions import check_versions, judge
-from primusd.state.journal import Snapshot
+from primusd.state.journal import Loaded, Snapshot
 from tests.contracts.test_journal import entry
 from tests.services.etcd import Etcd, running_etcd
 from tests.services.etcd_heads import Store
@@ -227,6 +229,54 @@ def test_c44_a_write_larger_than_a_transaction_is_there_as_a_whole_or_not_at_all
                 request = messages()["RangeRequest"](key=prefix, range_end=prefix + b"\xff")
                 answer = await other.client.call("KV", "Range", request, within_s=5)
                 assert max(len(one.value) for one in answer.kvs) <= 256 << 10
+
+    run(play)
+
+
+@pytest.mark.parametrize("written", range(12))
+def test_a_store_is_replaced_as_a_whole_or_not_at_all(etcd: Etcd, written: int) -> None:
+    cluster = uuid4().hex
+    new = Loaded({one.machine: one for one in LARGE[:2]}, (entry(7), entry(8)), 7, 8)
+
+    async def play() -> None:
+        async with Store(etcd.endpoints, cluster) as store:
+            await store.lead()
+            await store.journal.append(entry(1), (Snapshot("c", 1, b"c"),))
+            await store.journal.load()
+            left = written
+            write = store.journal._lane.write
+
+            async def dying(operations: object) -> None:
+                nonlocal left
+                if left == 0:
+                    raise StoreUnavailableError("the tool died here")
+                left -= 1
+                await write(operations)  # type: ignore[arg-type] # handed on as it came
+
+            store.journal._lane.write = dying  # type: ignore[method-assign] # dies in between
+            died = False
+            try:
+                await store.journal.replace(new, (Change(store.layout.moved, b"away"),))
+            except StoreUnavailableError:
+                died = True
+            revoke = messages()["LeaseRevokeRequest"](ID=store.leadership.lease)
+            await store.client.call("Lease", "LeaseRevoke", revoke, within_s=5)
+            async with Store(etcd.endpoints, cluster) as other:
+                await other.election.campaign(last_term=0, wall_ms=0)
+                loaded = await other.journal.load()
+                if loaded.revision == 1:
+                    assert died
+                    assert loaded.entries == (entry(1),)
+                    assert dict(loaded.snapshots) == {"c": Snapshot("c", 1, b"c")}
+                else:
+                    assert (dict(loaded.snapshots), loaded.entries) == (
+                        dict(new.snapshots),
+                        new.entries,
+                    )
+                # Whatever is left to do is done with the next write, and what went beside it, too.
+                await other.journal.append(entry(loaded.revision + 1))
+                marked = await moved_to(other.client, other.layout)
+                assert marked == ("away" if loaded.revision == 8 else "")
 
     run(play)
 

@@ -1,5 +1,6 @@
 """Etcd is full, or away, while a job with data runs: nothing of it ends, and it goes on after."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from primusd.ctl.client import Client
 from primusd.errors import StoreFullError
 from primusd.state.etcd.client import EtcdClient, EtcdSettings
 from primusd.state.etcd.figures import alarms, measure
@@ -98,6 +100,11 @@ def printed(head: Head) -> int:
     return sum(log.read_text().count("row") for log in logs)
 
 
+def metrics(head: Head) -> str:
+    client = Client(f"unix:{head.socket}", timeout_s=20)
+    return b"".join(client.parts("/metrics")).decode()
+
+
 def condition(head: Head, kind: str) -> bool:
     found = head.document("get", "rows")["status"]["conditions"]
     return any(one["type"] == kind and one["status"] for one in found)
@@ -129,6 +136,9 @@ def test_c45_a_full_etcd_of_others_stops_no_replica_until_its_operator_made_room
     assert "etcd has used" in refused or "quota of etcd is used up" in refused
     status = head.ctl("store").stdout
     assert "no new job is taken from 85 % on" in status, status
+    assert "primus_store_full 1.0" in metrics(head)
+    told = head.ctl("doctor", allowed=(0, 1)).stdout
+    assert re.search(r"warning +store: 1\d\d % of its quota used", told), told
     assert set(head.processes("while read")) == before
     ask(etcd, make_room)
 

@@ -73,6 +73,9 @@ def test_a_file_and_a_history_of_a_dead_head_are_there_for_the_next(
         then = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         leader.until("history has it", lambda: bool(names(store, "history/entries")))
         assert len(names(store, "blobs/sha256")) == 1
+        # A head that stands by hands on what it is asked for: the store is the leader's.
+        other.ctl("store", "backup", str(tmp_path / "a.backup"))
+        assert b'"store":"etcd"' in (tmp_path / "a.backup").read_bytes()[:500]
 
         leader.kill()
         other.until("the other one leads", lambda: heads.is_ready(other))
