@@ -179,12 +179,12 @@ def _check_waits(findings: Findings, spec: JobSpec, role: RoleSpec) -> None:
     voters = {one.name for one in spec.roles.values() if one.success.kind != "never"}
     waits = waits_of(spec, role.name).items()
     ended = {name for name, gate in waits if gate == "completed"}
-    if role.success.kind == "never" and ended and voters <= ended:
+    if role.success.kind == "never" and not role.drain_ms and ended and voters <= ended:
         findings.add(
             _path(role, sorted(ended)[0]),
             found=f"{role.name} waits for {' and '.join(sorted(ended))} to complete",
             hint=f"then the job is over, and {role.name} never starts; "
-            f"give {role.name} success: all",
+            f"give {role.name} success: all, or a drain, as drain: 15m",
         )
 
 

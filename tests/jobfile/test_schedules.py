@@ -141,3 +141,11 @@ def test_a_replacement_is_never_sooner_than_the_end_can_be_known_and_the_file_is
     assert "counts as 1m5s" in soon.warnings[0]
     assert late.warnings == never.warnings == ()
     assert never.spec.replace_after_ms == -1
+
+
+def test_a_helper_with_a_drain_may_wait_for_all_others_to_complete() -> None:
+    evaluator = "{command: x, success: never, drain: 15m, dependsOn: {worker: completed}}"
+
+    found = spec_of(f"{{worker: {{command: x}}, evaluator: {evaluator}}}")
+
+    assert found.roles["evaluator"].depends_on == {"worker": "completed"}

@@ -118,6 +118,27 @@ def test_C01_an_evaluator_that_is_slow_to_come_still_has_its_time(policy: str) -
     cluster.check_replay()
 
 
+@pytest.mark.parametrize("policy", ["dynamic", "ordered"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_C01_an_evaluator_may_begin_when_all_others_are_done(policy: str, code: int) -> None:
+    cluster = Cluster()
+    waits = {"worker": "completed"}
+    evaluator = role("evaluator", 1, success="never", drain_ms=60_000, depends_on=waits)
+    cluster.submit(spec(role("worker", 2), evaluator, policy=policy, budgets=budgets(0)))
+    cluster.bring_up()
+    cluster.wait(3_600_000)
+    assert cluster.names(AttemptPhase.RUNNING) == ["worker-0", "worker-1"]
+
+    cluster.exit("worker-0", "worker-1")
+    assert cluster.phase == "Draining"
+    cluster.start()
+    assert cluster.names(AttemptPhase.RUNNING) == ["evaluator-0"]
+    cluster.exit("evaluator-0", code=code)
+
+    assert cluster.phase == "Succeeded"
+    cluster.check_replay()
+
+
 def test_C03_a_drain_has_an_end_and_the_warning_names_who_was_cut_off() -> None:
     cluster = Cluster()
     cluster.run(spec(role("chief"), role("evaluator", 1, success="never", drain_ms=60_000)))
