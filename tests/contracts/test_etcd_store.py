@@ -20,7 +20,7 @@ from primusd.state.etcd.members import Members
 from primusd.state.etcd.messages import messages
 from primusd.state.etcd.moved import moved_to
 from primusd.state.etcd.redo import Change
-from primusd.state.etcd.requests import created_at, put, transaction
+from primusd.state.etcd.requests import created_at, prefix_end, put, transaction
 from primusd.state.etcd.versions import check_versions, judge
 from primusd.state.journal import Loaded, Snapshot
 from tests.contracts.test_journal import entry
@@ -275,6 +275,11 @@ def test_a_store_is_replaced_as_a_whole_or_not_at_all(etcd: Etcd, written: int) 
                     )
                 # Whatever is left to do is done with the next write, and what went beside it, too.
                 await other.journal.append(entry(loaded.revision + 1))
+                # Nor does what was written down and came to nothing take room for ever.
+                request = messages()["RangeRequest"](
+                    key=store.layout.redo, range_end=prefix_end(store.layout.redo)
+                )
+                assert not (await other.client.call("KV", "Range", request, within_s=5)).kvs
                 marked = await moved_to(other.client, other.layout)
                 assert marked == ("away" if loaded.revision == 8 else "")
 

@@ -361,6 +361,23 @@ def test_a_full_disk_is_told_and_nothing_is_half_written_m062(small_disk: Path) 
     run(play)
 
 
+@pytest.mark.root
+def test_a_store_that_does_not_fit_is_not_replaced(small_disk: Path) -> None:
+    large = Loaded({}, tuple(entry(number, text="x" * 100_000) for number in range(1, 99)), 7, 98)
+
+    async def play() -> None:
+        journal = EmbeddedJournal(small_disk / "journal.db")
+        await journal.load()
+        await journal.append(entry(1), (Snapshot("a", 1, b"kept"),))
+        with pytest.raises(StoreFullError, match="full"):
+            await journal.replace(large)
+        loaded = await journal.load()
+        assert (loaded.entries, loaded.snapshots["a"].body) == ((entry(1),), b"kept")
+        await journal.close()
+
+    run(play)
+
+
 def test_entries_that_go_are_in_the_archive_first(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "archive")
 

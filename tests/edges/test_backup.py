@@ -183,3 +183,16 @@ def test_a_backup_is_for_its_owner_alone(tmp_path: Path) -> None:
     _backup(printer(), tmp_path / "a.backup", iter([content()]))
 
     assert (tmp_path / "a.backup").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.root
+def test_a_folder_that_one_may_not_write_is_told(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    tmp_path.chmod(0o755)
+    os.seteuid(65_534)
+    try:
+        with pytest.raises(CtlError, match="Permission denied"):
+            _backup(printer(), tmp_path / "a.backup", iter([content()]))
+    finally:
+        os.seteuid(0)

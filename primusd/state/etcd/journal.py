@@ -187,13 +187,14 @@ class EtcdJournal:
             ) from error
 
     async def _finish(self) -> None:
-        """Carry out what counts already."""
-        if not self._contents.unfinished:
+        """Carry out what counts already, and let go of what was written down and never will."""
+        contents = self._contents
+        if not contents.unfinished and not contents.redo_rows:
             return
-        for batch in redo.batches(self._contents.unfinished):
+        for batch in redo.batches(contents.unfinished):
             await self._lane.write([one.operation() for one in batch])
         await self._lane.write([redo.done(self._layout).operation()])
-        self._contents.unfinished = ()
+        contents.unfinished, contents.redo_rows = (), {}
 
     async def _archive_below(self, keep_from: int) -> None:
         """Hand the entries that go to the archive first."""
