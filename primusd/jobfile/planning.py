@@ -36,7 +36,7 @@ def plan(
 def success_rule(spec: JobSpec) -> str:
     """Return the rule by which the job succeeds: `all of worker`."""
     voters = [role for role in spec.roles.values() if role.success.kind != "never"]
-    helpers = [name for name, role in spec.roles.items() if role.success.kind == "never"]
+    helpers = [_helper(role) for role in spec.roles.values() if role.success.kind == "never"]
     rules = [f"{_success(role)} of {role.name}" for role in voters]
     for stream, readers in streams_of(spec).items():
         if readers:
@@ -79,6 +79,11 @@ def derived_names(spec: JobSpec) -> dict[str, dict[str, str]]:
                 if derived.launcher == spec.launcher
             }
     return names
+
+
+def _helper(role: RoleSpec) -> str:
+    after = f" (after at most {format_duration(role.drain_ms)})" if role.drain_ms else ""
+    return f"{role.name}{after}"
 
 
 def _success(role: RoleSpec) -> str:

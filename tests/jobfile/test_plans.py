@@ -29,6 +29,11 @@ def test_a_spec_without_a_success_rule_plans_all_of_worker_c09() -> None:
         ("a: {command: x}, b: {command: x, success: any}", "all of a and any of b"),
         ("a: {command: x, success: {percent: 90}}", "90 percent of a"),
         ("a: {command: x}, ps: {command: x, success: never}", "all of a; then ps is stopped"),
+        (
+            "a: {command: x}, ps: {command: x, success: never}, "
+            "e: {command: x, success: never, drain: 15m}",
+            "all of a; then ps and e (after at most 15m) are stopped",
+        ),
         ("a: {command: x, data: rows}", "all of a and every row of rows"),
         (
             "a: {command: x, data: {rows: all}}, b: {command: x, data: [rows, more]}",
