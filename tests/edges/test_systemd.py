@@ -84,6 +84,19 @@ def test_the_units_are_clean_to_the_last_key(installed: Path) -> None:
 
 
 @needs_analyze
+def test_the_drop_ins_of_several_heads_are_clean(installed: Path) -> None:
+    for unit in ("primusd.service", "primusd.socket"):
+        folder = installed / f"{unit}.d"
+        folder.mkdir()
+        shutil.copy(UNITS / "heads" / f"{unit}.conf", folder / "heads.conf")
+    files = [f"./{name}" for name in NAMES]
+
+    done = analyze(installed, "verify", "--man=no", "--recursive-errors=no", *files)
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_analyze
 def test_a_key_that_does_not_exist_would_be_found(installed: Path) -> None:
     """The check above can fail: plain `verify` only warns of an unknown key."""
     unit = installed / "primusd.service"
