@@ -12,8 +12,8 @@ import numpy as np
 
 from primus.wire import ALIGNMENT
 
-KEPT_MAX = 4
-"""One that is used, one that is there, one on its way, one that a loader holds."""
+KEPT_MAX = 8
+"""One that is used, one on its way, and those that loaders hold: `tf.data` lets go of some late."""
 FREE = 2
 """References to a piece that nobody looks at: of the list, and of who counts them."""
 
