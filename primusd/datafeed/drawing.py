@@ -34,6 +34,11 @@ class Drawing(Struct, frozen=True):
         """Whether several leases are read at once, and take turns."""
         return self.mixing != "inOrder" or self.shuffle is not None
 
+    @property
+    def shares(self) -> int:
+        """How many files are read at once."""
+        return max(1, len(self.weights)) if self.has_turns else 1
+
 
 def described(spec: StreamSpec) -> dict[str, str]:
     """Return the settings of a feed's plan for the order of rows; nothing where it is the usual."""

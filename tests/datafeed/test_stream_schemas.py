@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from primusd.datafeed.formats import parquet as parquet_format
 from primusd.datafeed.formats.base import ReadError, RowBlock
 from primusd.datafeed.formats.opening import Opener
+from primusd.datafeed.formats.parquet_groups import GroupReader
 from primusd.datafeed.formats.settings import Settings, settings_of
 from primusd.job.conditions import ConditionError, parse_condition
 from primusd.job.decoding import Decoding
@@ -341,13 +341,13 @@ def test_row_groups_that_cannot_match_are_not_read(
 ) -> None:
     path = written(tmp_path / "a.parquet", {"n": list(range(100))}, row_group_size=10)
     read: list[int] = []
-    real = parquet_format.ParquetUnit._reader_of
+    real = GroupReader.batches
 
-    def noted(unit: parquet_format.ParquetUnit, group: int) -> Any:
+    def noted(reader: GroupReader, group: int, block_bytes: int) -> Any:
         read.append(group)
-        return real(unit, group)
+        return real(reader, group, block_bytes)
 
-    monkeypatch.setattr(parquet_format.ParquetUnit, "_reader_of", noted)
+    monkeypatch.setattr(GroupReader, "batches", noted)
     for text, groups in (("n == 42", [4]), ("n >= 85", [8, 9]), ("n in [3, 77]", [0, 7])):
         read.clear()
         made = Settings(filter=(parse_condition(text),))

@@ -137,7 +137,7 @@ class SocketStream:
     def _deliver(self, holding: Holding, part: Block, now: float) -> None:
         if self._reader.state.steps is not None:
             self._reader.state.steps.deliver(part.row_count)
-        locate = part.position_after if isinstance(part, RowBlock) else part.locate
+        locate = part.positions.after if isinstance(part, RowBlock) else part.locate
         self._reader.state.deliver(
             holding.lease.token,
             lo=part.lo,

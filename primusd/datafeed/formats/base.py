@@ -47,18 +47,18 @@ class RowBlock:
 
     @property
     def byte_count(self) -> int:
-        """What its rows take of memory."""
-        return self.row_bytes * self.row_count if self.row_bytes > 0 else self.batch.nbytes
+        """What its rows and their positions take of memory."""
+        found = self.row_bytes * self.row_count if self.row_bytes > 0 else self.batch.nbytes
+        return found if self.ends is None else found + self.ends.nbytes
+
+    @property
+    def positions(self) -> "Positions":
+        """Where it ends after each of its rows: without the rows, which may go before."""
+        return Positions(self.lo, self.hi, self.row_count, self.ends)
 
     def position_after(self, row_count: int) -> int:
         """Return the position once that many of its rows are taken."""
-        if row_count >= self.row_count:
-            return self.hi
-        if row_count <= 0:
-            return self.lo
-        if self.ends is None:
-            return self.lo + row_count
-        return min(int(self.ends[row_count - 1]), self.hi)
+        return self.positions.after(row_count)
 
     def rows_before(self, limit: int) -> int:
         """Return how many of its records begin below the position `limit`."""
@@ -89,6 +89,26 @@ class RowBlock:
         if limit >= self.hi:
             return self
         return replace(self.part(0, self.rows_before(limit)), hi=max(limit, self.lo))
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Those of a `RowBlock`."""
+
+    lo: int
+    hi: int
+    row_count: int
+    ends: "np.ndarray | None"
+
+    def after(self, row_count: int) -> int:
+        """Return the position once that many rows are taken."""
+        if row_count >= self.row_count:
+            return self.hi
+        if row_count <= 0:
+            return self.lo
+        if self.ends is None:
+            return self.lo + row_count
+        return min(int(self.ends[row_count - 1]), self.hi)
 
 
 def _row_bytes(batch: "pa.RecordBatch") -> int:

@@ -265,4 +265,5 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _locator(block: RowBlock, ends: np.ndarray) -> Callable[[int], int]:
-    return lambda byte_count: block.position_after(bisect_right(ends, byte_count))
+    positions = block.positions
+    return lambda byte_count: positions.after(bisect_right(ends, byte_count))

@@ -13,6 +13,8 @@ from primusd.errors import PrimusdError
 READ_BYTES = 64 << 10
 ZSTD_HEADER_BYTES = 18
 """The longest header of a frame."""
+KEPT_BYTES = {"gz": 1 << 20, "bz2": 5 << 20, "lz4": 9 << 20, "zst": 1 << 20, "xz": 66 << 20}
+"""What decompressing takes at most; zst has its window too."""
 CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
 """As pyarrow calls them."""
 
@@ -52,12 +54,24 @@ def inflating(file: OpenFile, compression: str, *, memory_bytes: int) -> Inflati
     return stream
 
 
-def _check_window(head: bytes, most: int) -> None:
+def kept_bytes(file: OpenFile, compression: str, *, memory_bytes: int) -> int:
+    """Return what decompressing a file keeps of memory."""
+    found = KEPT_BYTES[compression]
+    if compression == "zst":
+        found += _window_bytes(file.pread(0, ZSTD_HEADER_BYTES))
+    return min(found, memory_bytes // 2)
+
+
+def _window_bytes(head: bytes) -> int:
     try:
-        found = zstandard.get_frame_parameters(head).window_size
+        return zstandard.get_frame_parameters(head).window_size
     except zstandard.ZstdError:
         # Whoever reads it says what is wrong.
-        return
+        return 0
+
+
+def _check_window(head: bytes, most: int) -> None:
+    found = _window_bytes(head)
     if found > most:
         raise _too_far(found)
 

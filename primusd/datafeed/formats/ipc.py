@@ -9,8 +9,9 @@ Source: "Serialization and Interprocess Communication", Arrow columnar format; t
 flatbuffers of Message.fbs.
 """
 
+import io
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import accumulate
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from primusd.datafeed.formats.base import OpenFile, ReadError, RowBlock, head_of
+from primusd.datafeed.formats.budget import Budget
 from primusd.datafeed.formats.filtering import columns_of
 from primusd.datafeed.formats.nested import outer_names, type_at
 from primusd.datafeed.formats.settings import Settings
@@ -45,7 +47,9 @@ class Message(Struct, frozen=True):
 class IpcUnit:
     """An IPC file or stream whose messages were found once."""
 
-    def __init__(self, unit: Unit, file: OpenFile, settings: Settings) -> None:
+    def __init__(
+        self, unit: Unit, file: OpenFile, settings: Settings, budget: Budget | None = None
+    ) -> None:
         """Find the messages.
 
         Raises:
@@ -54,6 +58,7 @@ class IpcUnit:
         self._unit = unit
         self._file = file
         self._memory_bytes = settings.memory_bytes
+        self._budget = budget or Budget(settings.memory_bytes)
         found = list(self._messages())
         if not found or found[0].kind != SCHEMA:
             raise self._error("is no Arrow IPC file or stream: no schema comes first")
@@ -128,9 +133,10 @@ class IpcUnit:
         # In a stream only what comes before counts, in a file all of them do.
         before = [one for one in self._dictionaries if one.at < message.at]
         wanted = before or self._dictionaries
-        parts = [self._bytes(one) for one in (self._head, *wanted, message)]
+        # As it is stored, and decompressed.
+        self._budget.make_room(2 * message.byte_count)
         try:
-            reader = pa.ipc.open_stream(pa.BufferReader(b"".join([*parts, END])))
+            reader = pa.ipc.open_stream(_Messages(self._file, (self._head, *wanted, message)))
             batch = reader.read_next_batch()
             # Nothing else looks at offsets: wrong ones would lead out of the buffers.
             batch.validate(full=True)
@@ -162,6 +168,34 @@ class IpcUnit:
     def _error(self, text: str, *, lo: int = -1, hi: int = -1) -> ReadError:
         head = head_of(self._file)
         return ReadError(f"{self._unit.location} {text}", kind="data", lo=lo, hi=hi, head=head)
+
+
+class _Messages(io.RawIOBase):
+    """Some messages of a file one after the other, read as they are asked for."""
+
+    def __init__(self, file: OpenFile, messages: Iterable[Message]) -> None:
+        self._file = file
+        self._spans = [(one.at, one.byte_count) for one in messages]
+        self._end = END
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes; fewer only at the end of the last message."""
+        parts = []
+        left = size if size is not None and size >= 0 else 1 << 62
+        while left and self._spans:
+            at, count = self._spans[0]
+            data = self._file.pread(at, min(count, left))
+            left -= len(data)
+            rest = (at + len(data), count - len(data))
+            self._spans[:1] = [rest] if rest[1] else []
+            parts.append(data)
+        parts.append(self._end[:left])
+        self._end = self._end[left:]
+        return b"".join(parts) if len(parts) > 2 or parts[-1] else parts[0]
 
 
 def message_head(data: bytes) -> tuple[int, int, int]:

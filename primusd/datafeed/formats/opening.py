@@ -1,6 +1,5 @@
 """Opens units: finds out their format, picks what reads it, and gives rows their shape."""
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from primusd.datafeed.formats.base import (
@@ -11,6 +10,8 @@ from primusd.datafeed.formats.base import (
     head_of,
     open_pinned,
 )
+from primusd.datafeed.formats.budget import Budget
+from primusd.datafeed.formats.lean import load_lean
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.formats.text import PlainLines
 from primusd.datafeed.protocol import Unit
@@ -31,14 +32,18 @@ class Opener:
         settings: Of the stream.
     """
 
-    def __init__(self, settings: Settings, *, is_lean: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, *, is_lean: bool = False, budget: Budget | None = None
+    ) -> None:
         """Open nothing yet.
 
         Args:
             settings: Of the stream.
             is_lean: Let pyarrow keep little of what was freed, in all of this process.
+            budget: Of what reads it; None: nobody else uses the stream's memory.
         """
         self.settings = settings
+        self._budget = budget or Budget(settings.memory_bytes)
         self._is_lean = is_lean
         self._keeper: SchemaKeeper | None = None
         self._workers: UserProcesses | None = None
@@ -54,7 +59,8 @@ class Opener:
             from primusd.datafeed.formats.values import open_partition  # noqa: PLC0415
 
             return self._shaped(open_partition(unit, self.settings), unit)
-        file = open_pinned(unit, ahead_bytes=self.settings.memory_bytes // 2)
+        file = open_pinned(unit, ahead_bytes=self._budget.ahead_bytes)
+        self._budget.opened(file)
         told = told_form(unit, file, self.settings)
         if told == PLAIN and not self.settings.is_reshaped:
             return PlainLines(
@@ -85,11 +91,16 @@ class Opener:
         from primusd.datafeed.formats.schemas import SchemaKeeper  # noqa: PLC0415
         from primusd.datafeed.formats.shaping import Shaped  # noqa: PLC0415
 
+        self._load()
         if self._keeper is None:
-            if self._is_lean:
-                _use_lean_memory()
             self._keeper = SchemaKeeper(self.settings)
         return Shaped(inner, unit, self.settings, self._keeper)
+
+    def _load(self) -> None:
+        """Load pyarrow as this process wants it, once."""
+        if self._is_lean:
+            load_lean(self.settings.memory_bytes)
+            self._is_lean = False
 
     def close(self) -> None:
         """End what reads for it in other processes; whoever waits for them is told the end."""
@@ -105,32 +116,22 @@ class Opener:
         return self._workers
 
     def _opened(self, unit: Unit, file: OpenFile, told: Told) -> RowFile:
+        self._load()
         match told.format:
             case "parquet":
                 from primusd.datafeed.formats.parquet import ParquetUnit  # noqa: PLC0415
 
-                return ParquetUnit(unit, file, self.settings)
+                return ParquetUnit(unit, file, self.settings, self._budget)
             case "arrow":
                 from primusd.datafeed.formats.ipc import IpcUnit  # noqa: PLC0415
 
-                return IpcUnit(unit, file, self.settings)
+                return IpcUnit(unit, file, self.settings, self._budget)
             case "class":
                 from primusd.datafeed.formats.customized import ClassUnit  # noqa: PLC0415
 
                 return ClassUnit(unit, told.compression, self._class_workers(), self.settings)
             case _:
-                return _records(unit, file, told, self.settings)
-
-
-def _use_lean_memory() -> None:
-    """Let pyarrow use the allocator that keeps least of what was freed, where it has it.
-
-    Its usual one held twice what was in use, which no bound of ours could see.
-    """
-    import pyarrow as pa  # noqa: PLC0415 starts threads
-
-    with contextlib.suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+                return _records(unit, file, told, self.settings, self._budget)
 
 
 def told_form(unit: Unit, file: OpenFile, settings: Settings) -> Told:
@@ -176,14 +177,14 @@ def told_form(unit: Unit, file: OpenFile, settings: Settings) -> Told:
     return Told(form, packed)
 
 
-def _records(unit: Unit, file: OpenFile, told: Told, settings: Settings) -> RowFile:
+def _records(unit: Unit, file: OpenFile, told: Told, settings: Settings, budget: Budget) -> RowFile:
     from primusd.datafeed.formats.forms import form_of  # noqa: PLC0415
 
     form = form_of(told.format, settings, unit.location)
     if told.compression != "none":
         from primusd.datafeed.formats.packed import PackedFile  # noqa: PLC0415
 
-        return PackedFile(unit, file, form, settings, told.compression)
+        return PackedFile(unit, file, form, settings, told.compression, budget=budget)
     from primusd.datafeed.formats.records import RecordFile  # noqa: PLC0415
 
-    return RecordFile(unit, file, form, settings)
+    return RecordFile(unit, file, form, settings, budget)

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import OpenFile, PipeBlock, ReadError, RowBlock, head_of
+from primusd.datafeed.formats.budget import Budget
 from primusd.datafeed.formats.decoders import HEAD_BYTES, BadRecordError, HeadError
 from primusd.datafeed.formats.forms import RecordForm
 from primusd.datafeed.formats.framings import Cut, Places
-from primusd.datafeed.formats.inflating import Inflating, WindowError, inflating
+from primusd.datafeed.formats.inflating import Inflating, WindowError, inflating, kept_bytes
+from primusd.datafeed.formats.records import RECORD_COPIES
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.ledger.model import OPEN_END
 from primusd.datafeed.protocol import Unit
@@ -22,7 +24,14 @@ class PackedFile:
     """A compressed file: how many records it has is known once it was read to its end."""
 
     def __init__(
-        self, unit: Unit, file: OpenFile, form: RecordForm, settings: Settings, compression: str
+        self,
+        unit: Unit,
+        file: OpenFile,
+        form: RecordForm,
+        settings: Settings,
+        compression: str,
+        *,
+        budget: Budget | None = None,
     ) -> None:
         self._unit = unit
         self._file = file
@@ -30,6 +39,7 @@ class PackedFile:
         self._compression = compression
         self._record_max = settings.record_bytes_max
         self._memory_bytes = settings.memory_bytes
+        self._budget = budget or Budget(settings.memory_bytes)
         self.end = OPEN_END
         self.row_count = -1
         self.cuts: tuple[int, ...] = ()
@@ -51,7 +61,7 @@ class PackedFile:
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield the same records as they stand in the decompressed file."""
-        for at, data, cut in self._runs(lo, hi, READ_BYTES):
+        for at, data, cut in self._runs(lo, hi, 4 * READ_BYTES):
             begins = cut.record_begins
             part = data[int(begins[0]) : int(cut.ends[-1])] if len(cut.ends) else b""
             if framing == "lines" and part and not part.endswith(b"\n"):
@@ -62,7 +72,7 @@ class PackedFile:
     def measure(self) -> None:
         """Count the records, once."""
         if self.end >= OPEN_END:
-            for _ in self._runs(OPEN_END - 1, OPEN_END, READ_BYTES):
+            for _ in self._runs(OPEN_END - 1, OPEN_END, 4 * READ_BYTES):
                 pass
 
     def _runs(self, lo: int, hi: int, block_bytes: int) -> Iterator[tuple[int, bytes, Cut]]:
@@ -71,7 +81,7 @@ class PackedFile:
         at = 0
         if lo >= hi:
             return
-        for data, cut in self._all(min(block_bytes, READ_BYTES)):
+        for data, cut in self._all(max(1, min(block_bytes // 4, READ_BYTES))):
             count = len(cut.ends)
             first, last = max(0, lo - at), min(count, hi - at)
             if first < last:
@@ -91,6 +101,11 @@ class PackedFile:
             stream = inflating(self._file, self._compression, memory_bytes=self._memory_bytes)
         except WindowError as error:
             raise self._error(error.message, to_end=True) from error
+        kept = kept_bytes(self._file, self._compression, memory_bytes=self._memory_bytes)
+        with self._budget.holding(kept):
+            yield from self._records(stream, read_bytes)
+
+    def _records(self, stream: Inflating, read_bytes: int) -> Iterator[tuple[bytes, Cut]]:
         data, is_last = self._begun(stream)
         at = 0
         if self._form.decoder.needs_head:
@@ -115,10 +130,12 @@ class PackedFile:
                 raise self._error(text, lo=count, to_end=True, head=data[at : at + SHOWN_BYTES])
             # A record longer than what is read is looked for again in twice the bytes.
             most = max(size, min(held, self._record_max - held + 1))
+            if held > read_bytes:
+                self._budget.make_room(RECORD_COPIES * (held + most))
             more = self._read(stream, most, count)
             is_last = not more
             data, at = data[at:] + more, 0
-            del rest, cut
+            del rest, cut, more
 
     def _begun(self, stream: Inflating) -> tuple[bytes, bool]:
         """Return the first bytes: enough for a header and the types of columns."""

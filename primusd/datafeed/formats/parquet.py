@@ -10,23 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from primusd.datafeed.formats.base import OpenFile, ReadError, RowBlock, head_of, read_error
+from primusd.datafeed.formats.budget import Budget
 from primusd.datafeed.formats.decoders import type_of
 from primusd.datafeed.formats.filtering import columns_of, matches_range
 from primusd.datafeed.formats.nested import type_at
+from primusd.datafeed.formats.parquet_groups import GroupReader
 from primusd.datafeed.formats.settings import Settings
 from primusd.datafeed.protocol import Unit
 from primusd.job.conditions import Condition
-
-BLOCK_ROWS_MAX = 1 << 16
-PROBE_ROWS = 256
-"""Read first of a file: how much a row takes once it is decoded is known only then."""
-PAGE_BYTES = 1 << 20
 
 
 class ParquetUnit:
     """A Parquet file whose footer was read once."""
 
-    def __init__(self, unit: Unit, file: OpenFile, settings: Settings) -> None:
+    def __init__(
+        self, unit: Unit, file: OpenFile, settings: Settings, budget: Budget | None = None
+    ) -> None:
         """Read the footer.
 
         Raises:
@@ -35,6 +34,7 @@ class ParquetUnit:
         self._unit = unit
         self._file = file
         self._settings = settings
+        budget = budget or Budget(settings.memory_bytes)
         try:
             self._parquet = pq.ParquetFile(file.arrow(), pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
@@ -44,12 +44,13 @@ class ParquetUnit:
         self._columns = self._known(settings)
         self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         self._starts = [0, *accumulate(group.num_rows for group in self._groups)]
-        self._row_bytes = 0
         self._stop = metadata.num_rows
         self.end = metadata.num_rows
         self.row_count = metadata.num_rows
         self.cuts = tuple(self._starts[1:]) or (0,)
-        self._places = self._column_places()
+        self._reader = GroupReader(
+            unit, file, self._parquet, budget, columns=self._columns, coming=self._coming
+        )
 
     def rows(self, lo: int, hi: int, *, block_bytes: int) -> Iterator[RowBlock]:
         """Yield blocks of at most 65,536 rows; groups outside of the range are not read.
@@ -81,13 +82,17 @@ class ParquetUnit:
         metadata = self._groups[group]
         at = start
         try:
-            for batch in self._decoded(group, block_bytes):
+            for batch in self._reader.batches(group, block_bytes):
                 self._file.check()
                 end = at + batch.num_rows
                 if end > lo:
                     skipped = max(0, lo - at)
                     yield batch.slice(skipped), at + skipped
                 at = end
+        except ReadError as error:
+            if error.kind == "data":
+                error.lo, error.hi = max(at, lo), self._starts[group + 1]
+            raise
         except (pa.ArrowException, OSError) as error:
             bad_lo = max(at, lo)
             raise self._bad(
@@ -103,86 +108,13 @@ class ParquetUnit:
                 head=head_of(self._file),
             )
 
-    def _decoded(self, group: int, block_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield a row group in batches of about so many bytes."""
-        parquet = self._reader_of(group)
-        count = self._groups[group].num_rows
-        if not self._row_bytes:
-            self._row_bytes = self._measured(group)
-        # Half as much again is better than two batches where one would nearly do.
-        parts = (count * self._row_bytes + block_bytes // 2) // max(1, block_bytes)
-        rows = max(1, min(BLOCK_ROWS_MAX, -(-count // max(1, parts))))
-        for batch in self._iter(parquet, rows, group):
-            if batch.num_rows:
-                self._row_bytes = max(self._row_bytes, batch.nbytes // batch.num_rows)
-            yield batch
-
-    def _measured(self, group: int) -> int:
-        """Return about what a row takes once it is decoded."""
-        metadata = self._groups[group]
-        chunks = [metadata.column(place) for place in self._places]
-        found = sum(chunk.total_uncompressed_size for chunk in chunks) // max(1, metadata.num_rows)
-        # Texts that are stored once and named by number grow when they are decoded.
-        grown = [
-            chunk.path_in_schema
-            for chunk in chunks
-            if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
-        ]
-        if grown:
-            paged = self._paged()
-            probe = next(paged.iter_batches(PROBE_ROWS, row_groups=[group], columns=grown), None)
-            if probe is not None and probe.num_rows:
-                found += probe.nbytes // probe.num_rows
-        return max(1, found)
-
-    def _iter(self, parquet: pq.ParquetFile, rows: int, group: int) -> Iterator[pa.RecordBatch]:
-        return parquet.iter_batches(rows, row_groups=[group], columns=self._columns)
-
-    def _reader_of(self, group: int) -> pq.ParquetFile:
-        """Return what reads a group: column by column whole, or page by page where it is large."""
-        metadata = self._groups[group]
-        most = self._settings.memory_bytes // 4
-        if self._file.fd >= 0 and metadata.total_byte_size <= most:
-            return self._parquet
-        ranges = self._ranges_of(group)
-        byte_count = sum(count for _, count in ranges)
-        if byte_count <= most:
-            self._file.prefetch(ranges + self._ranges_behind(group, byte_count))
-            return self._parquet
-        return self._paged()
-
-    def _ranges_of(self, group: int) -> list[tuple[int, int]]:
-        """Return where the columns of a group lie, as (offset, count)."""
-        ranges = []
-        for place in self._places:
-            chunk = self._groups[group].column(place)
-            first = chunk.dictionary_page_offset or chunk.data_page_offset
-            first = min(first, chunk.data_page_offset)
-            ranges.append((first, chunk.total_compressed_size))
-        return ranges
-
-    def _ranges_behind(self, group: int, byte_count: int) -> list[tuple[int, int]]:
-        """Return those of the next groups that are read, so many as may be fetched ahead."""
-        found: list[tuple[int, int]] = []
-        if self._file.fd >= 0:
-            return found
+    def _coming(self, group: int) -> Iterator[int]:
+        """Yield the groups of the range that are read after one."""
         for number in range(group + 1, len(self._groups)):
-            ranges = self._ranges_of(number)
-            byte_count += sum(count for _, count in ranges)
-            if self._starts[number] >= self._stop or byte_count > self._settings.memory_bytes // 2:
-                break
+            if self._starts[number] >= self._stop:
+                return
             if self._may_match(number):
-                found += ranges
-        return found
-
-    def _paged(self) -> pq.ParquetFile:
-        """Return what reads page by page; the footer is given along, which is read once a file."""
-        return pq.ParquetFile(
-            self._file.arrow(),
-            metadata=self._parquet.metadata,
-            buffer_size=PAGE_BYTES,
-            pre_buffer=False,
-        )
+                yield number
 
     # Conditions.
 
@@ -263,21 +195,6 @@ class ParquetUnit:
             kind="data",
             head=head_of(self._file),
         )
-
-    def _column_places(self) -> list[int]:
-        """Return the leaf columns that are read."""
-        if not self._groups:
-            return []
-        group = self._groups[0]
-        paths = [group.column(place).path_in_schema for place in range(group.num_columns)]
-        if self._columns is None:
-            return list(range(len(paths)))
-        wanted = tuple(self._columns)
-        return [
-            place
-            for place, path in enumerate(paths)
-            if any(path == name or path.startswith(f"{name}.") for name in wanted)
-        ]
 
     def _empty(self) -> pa.RecordBatch:
         wanted = self._columns

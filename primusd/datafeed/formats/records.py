@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from primusd.datafeed.formats.base import OpenFile, PipeBlock, ReadError, RowBlock, head_of
+from primusd.datafeed.formats.budget import Budget
 from primusd.datafeed.formats.decoders import HEAD_BYTES, BadRecordError, HeadError
 from primusd.datafeed.formats.forms import RecordForm
 from primusd.datafeed.formats.framings import HEADER, Cut, FixedSize, tfrecord_start
@@ -19,6 +20,8 @@ CHUNK_BYTES = 1 << 20
 SEARCH_BYTES = 64 << 10
 KNOWN_EVERY_BYTES = 1 << 20
 SHOWN_BYTES = 64
+RECORD_COPIES = 3
+"""Of a long record: as it was read, and while its value is made of it."""
 NO_CUT = Cut(*(np.empty(0, np.int64),) * 3, consumed=0)
 
 
@@ -41,7 +44,14 @@ class RecordFile:
     row_count = -1
     cuts: tuple[int, ...] = ()
 
-    def __init__(self, unit: Unit, file: OpenFile, form: RecordForm, settings: Settings) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        file: OpenFile,
+        form: RecordForm,
+        settings: Settings,
+        budget: Budget | None = None,
+    ) -> None:
         """Open a file.
 
         Raises:
@@ -51,6 +61,7 @@ class RecordFile:
         self._file = file
         self._form = form
         self._record_max = settings.record_bytes_max
+        self._budget = budget or Budget(settings.memory_bytes)
         self.end = unit.byte_count
         self._origin = 0
         self.framings = form.direct
@@ -72,13 +83,14 @@ class RecordFile:
             yield from self._decoded(run)
             if run.fault is not None:
                 raise run.fault
+            del run  # Its bytes go before the next ones come.
 
     def pieces(self, lo: int, hi: int, *, framing: str) -> Iterator[PipeBlock]:
         """Yield the same records as they stand in the file."""
         if self._form.start == "line":
             yield from self._lines.pieces(lo, hi, framing=framing)
             return
-        for run in self._runs(lo, hi, CHUNK_BYTES):
+        for run in self._runs(lo, hi, 4 * CHUNK_BYTES):
             yield _piece(run, ends_lines=framing == "lines")
             if run.fault is not None:
                 raise run.fault
@@ -108,7 +120,7 @@ class RecordFile:
         while at < min(hi, self.end):
             # Bytes that are no records are cut where a range ends.
             stop = hi if self._form.start == "any" else self.end
-            data, cut = self._whole(at, min(block_bytes, CHUNK_BYTES), min(stop, self.end))
+            data, cut = self._whole(at, _read_bytes(block_bytes), min(stop, self.end))
             fault = self._fault(cut, at, data) if cut.fault else None
             count = int(np.searchsorted(cut.record_begins, hi - at))
             if count < len(cut.ends):
@@ -125,6 +137,7 @@ class RecordFile:
             if is_final:
                 return
             at = block_lo = end
+            del data
         yield Run(b"", NO_CUT, block_lo, block_lo, hi)
 
     def _whole(self, at: int, byte_count: int, stop: int) -> tuple[bytes, Cut]:
@@ -144,6 +157,8 @@ class RecordFile:
                 )
                 return data, Cut(*(np.empty(0, np.int64),) * 3, consumed=0, fault=text)
             size = min(size * 2, self._record_max)
+            del data
+            self._budget.make_room(RECORD_COPIES * size)
 
     def _fault(self, cut: Cut, at: int, data: bytes) -> ReadError:
         bad = at + cut.consumed
@@ -220,6 +235,11 @@ class RecordFile:
     def _error(self, text: str, *, lo: int = -1, hi: int = -1, head: bytes = b"") -> ReadError:
         shown = head or head_of(self._file)
         return ReadError(f"{self._unit.location}: {text}", kind="data", lo=lo, hi=hi, head=shown)
+
+
+def _read_bytes(block_bytes: int) -> int:
+    """Return how much is read at once: places of very short records take ten times as much."""
+    return max(1, min(block_bytes // 4, CHUNK_BYTES))
 
 
 def _piece(run: Run, *, ends_lines: bool) -> PipeBlock:

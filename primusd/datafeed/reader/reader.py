@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from primusd.datafeed.drawing import drawing_of
 from primusd.datafeed.formats.base import Measured, PipeBlock, ReadError, RowBlock, UnitFile
+from primusd.datafeed.formats.budget import Budget
+from primusd.datafeed.formats.lean import load_lean
 from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import HERE, Place, settings_of
 from primusd.datafeed.protocol import BadRange, Unit
@@ -29,8 +31,6 @@ if TYPE_CHECKING:  # Loaded after the fork only: it starts threads.
     from primusd.datafeed.reader.transforming import Transformer
 
 FILES_OPEN_MAX = 4
-BLOCK_BYTES_MAX = 16 << 20
-BLOCK_BYTES_MIN = 64 << 10
 MEMORY_BYTES = 256 << 20
 """Where the plan names none."""
 PIECES_AHEAD_MAX = 4
@@ -80,10 +80,10 @@ class StreamReader:
         self.plan = plan
         self.is_piped = plan.delivery in ("stdin", "fifo")
         self._memory_bytes = plan.memory_bytes or MEMORY_BYTES
-        # Half of it for what was read; the other half is for what decodes the next block.
         self.state = ReaderState(
             plan.stream, memory_bytes=self._memory_bytes // 2, keeps_read=self.is_piped
         )
+        self._reading: Holding | None = None
         self._changed = changed
         self._clock = clock
         self._place = place
@@ -95,6 +95,7 @@ class StreamReader:
         if self._drawing.mixing in ("roundRobin", "weighted"):
             # Of each source one that is read, and the next one.
             self.state.leases_min = max(LEASES_MIN, 2 * len(self._drawing.weights))
+        self._budget = Budget(self._memory_bytes, self._drawing.shares, self._wait_for_rows)
         self._transform = transform_of(plan.format)
         self._transformer: Transformer | None = None
         self.turns: Turns[Block] = Turns(self._drawing)
@@ -212,6 +213,7 @@ class StreamReader:
         """Read leases as they come until closed."""
         if not self.is_piped:
             # While the trainer starts; and a reader never loads code later than it must.
+            load_lean(self._memory_bytes)
             from primusd.datafeed.formats import parquet, records  # noqa: F401, PLC0415 starts threads
         while (holding := self._next_holding()) is not None:
             try:
@@ -279,6 +281,7 @@ class StreamReader:
     def _read_lease(self, holding: Holding) -> None:
         failing_since: float | None = None
         delay_s = RETRY_MIN_S
+        self._reading = holding
         while self._is_wanted(holding):
             if holding.left_out_to > holding.read:
                 self._push(holding, Gap(holding.read, holding.left_out_to))
@@ -354,9 +357,7 @@ class StreamReader:
         if self.is_piped:
             yield from opened.pieces(lo, hi, framing=self.plan.framing)
             return
-        shares = 8 * (len(self._drawing.weights) if self._drawing.has_turns else 1)
-        block_bytes = max(BLOCK_BYTES_MIN, min(self.state.memory_bytes // shares, BLOCK_BYTES_MAX))
-        yield from opened.rows(lo, hi, block_bytes=block_bytes)
+        yield from opened.rows(lo, hi, block_bytes=self._budget.block_bytes)
 
     def _open(self, epoch: int, number: int, unit: Unit) -> UnitFile:
         key = (self._epoch_of(epoch), number)
@@ -383,7 +384,7 @@ class StreamReader:
             )
             if self._columns and self._transform is None:
                 settings = replace(settings, columns=self._columns)
-            self._opener = Opener(settings, is_lean=True)
+            self._opener = Opener(settings, is_lean=True, budget=self._budget)
         return self._opener.open(unit)
 
     def _transformed(self, file: UnitFile, unit: Unit, epoch: int) -> UnitFile:
@@ -459,7 +460,7 @@ class StreamReader:
             return True
         if len(self.turns) >= PIECES_AHEAD_MAX and self.is_piped:
             return False
-        return self.buffered_bytes + byte_count <= self.state.memory_bytes
+        return self.buffered_bytes + byte_count <= self._budget.rows_max
 
     def _may_read(self, holding: Holding, byte_count: int) -> bool:
         """Return whether there is room, and note it where others may wait for these rows."""
@@ -476,6 +477,11 @@ class StreamReader:
                 self._changed.wait()
             self.state.note_blocked(self._clock() - began)
             return self._is_wanted(holding)
+
+    def _wait_for_rows(self) -> None:
+        """Wait until the rows that were read leave the room that reading on takes."""
+        if self._reading:
+            self._wait_for_room(self._reading, 0)
 
     def _wait(self, seconds: float) -> None:
         end = self._clock() + seconds
