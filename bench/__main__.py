@@ -43,6 +43,8 @@ MODULES = {
     "scale": "bench.core_scale",
     "simulator": "bench.simulator",
     "queueing": "bench.queueing",
+    "etcd": "bench.etcd_load",
+    "watchers": "bench.etcd_watchers",
     "remote": "bench.remote_files",
     "idle": "bench.idle",
     "failover": "bench.failover",

@@ -35,7 +35,7 @@ EXIT = Exit(0, None, None, "", 0, 0, 0, 0, "", (), "", ())
 class Fleet(Stage):
     """Many jobs in one world; each event is a step of its own, as they come from executors."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, replicas: int = REPLICAS) -> None:
         super().__init__()
         self.events = 0
         for number in range(nodes):
@@ -43,7 +43,7 @@ class Fleet(Stage):
                 f"n{number}", "local", "b1", "0", 1_000_000, 512 * GIB, 0, 20_000, 29_999
             )
             self.tell(ADMISSION, seen)
-        document = {"name": "j", "roles": {"worker": {"replicas": REPLICAS, "command": ["x"]}}}
+        document = {"name": "j", "roles": {"worker": {"replicas": replicas, "command": ["x"]}}}
         self._parsed = parse_document(document)
 
     def submit(self, number: int) -> str:

@@ -68,7 +68,7 @@ def _figure(name: str, value: float, unit: str, most: float, rival: str) -> Figu
 async def _taken_over(endpoints: tuple[str, ...], fleet: Fleet) -> tuple[float, float]:
     """Return the milliseconds from the election to the first entry of the term, warm and cold."""
     cluster = uuid4().hex
-    revision = await _store(endpoints, cluster, fleet)
+    revision = await keep(endpoints, cluster, fleet, tail=TAIL)
     found = []
     for is_warm in (True, False):
         times = []
@@ -79,8 +79,15 @@ async def _taken_over(endpoints: tuple[str, ...], fleet: Fleet) -> tuple[float, 
     return found[0], found[1]
 
 
-async def _store(endpoints: tuple[str, ...], cluster: str, fleet: Fleet) -> int:
-    """Keep the fleet in etcd as a leader would: snapshots, and a journal that they do not cover."""
+async def keep(endpoints: tuple[str, ...], cluster: str, fleet: Fleet, *, tail: int) -> int:
+    """Keep the fleet in etcd as a leader would: snapshots, and a journal that they do not cover.
+
+    Args:
+        endpoints: Of etcd.
+        cluster: Under which name.
+        fleet: What is kept.
+        tail: How many entries the snapshots do not cover.
+    """
     snapshots = Snapshots()
     snapshots._uncovered = dict.fromkeys(core.machines(fleet.world), 1)  # noqa: SLF001 - all of it
     async with Store(endpoints, cluster, ttl_ms=60_000) as store:
@@ -93,11 +100,11 @@ async def _store(endpoints: tuple[str, ...], cluster: str, fleet: Fleet) -> int:
             if not snapshots.has_more:
                 break
         world = fleet.world
-        for revision in range(1, TAIL + 1):
+        for revision in range(1, tail + 1):
             world, entry = _stepped(fleet, world, revision)
             await store.journal.append(entry)
         await _end(store)
-    return TAIL
+    return tail
 
 
 def _stepped(fleet: Fleet, world: World, revision: int) -> tuple[World, Entry]:

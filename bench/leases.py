@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 
@@ -26,6 +27,7 @@ from primusd.job.machine import At
 from primusd.job.spec import Source, Split, StreamSpec
 from primusd.records import Event, Proposal, encode_entry
 from primusd.state.embedded import EmbeddedJournal
+from primusd.state.journal import Journal
 
 JOB = "0000000000000001"
 STREAM = "clicks"
@@ -42,8 +44,8 @@ GOAL_BATCHED_PER_S = 2_000
 class Daemon:
     """A world with one stream, and its journal."""
 
-    def __init__(self, journal: EmbeddedJournal) -> None:
-        self.world = World(streams={KEY: _stream()})
+    def __init__(self, journal: Journal) -> None:
+        self.world = World(streams={KEY: stream()})
         self.revision = 0
         self.entry_bytes = 0
         self._journal = journal
@@ -73,16 +75,11 @@ async def _run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         journal = EmbeddedJournal(Path(folder) / "journal.db")
         await journal.load()
-        daemon = Daemon(journal)
-        attempts = [AttemptId(JOB, "worker", index, 1) for index in range(READERS)]
-        for first in range(0, READERS, PROPOSALS_PER_STEP_MAX):
-            some = attempts[first : first + PROPOSALS_PER_STEP_MAX]
-            await daemon.step([ReaderOpened(attempt, "a") for attempt in some])
-        single = await _leases_per_s(daemon, attempts, 1)
-        single_disk = _disk_per_s(Path(folder), daemon.entry_bytes)
-        batched = await _leases_per_s(daemon, attempts, PROPOSALS_PER_STEP_MAX)
-        batched_disk = _disk_per_s(Path(folder), daemon.entry_bytes)
+        rates = await both_rates(journal, SECONDS)
         await journal.close()
+        single, batched = rates.single_per_s, rates.batched_per_s
+        single_disk = _disk_per_s(Path(folder), rates.single_bytes)
+        batched_disk = _disk_per_s(Path(folder), rates.batched_bytes)
     return [
         Figure(
             "durable leases, one a commit",
@@ -103,11 +100,35 @@ async def _run() -> list[Figure]:
     ]
 
 
-async def _leases_per_s(daemon: Daemon, attempts: Sequence[AttemptId], group: int) -> float:
+class Rates(NamedTuple):
+    """Leases a second, and bytes of an entry."""
+
+    single_per_s: float
+    batched_per_s: float
+    single_bytes: int
+    batched_bytes: int
+
+
+async def both_rates(journal: Journal, seconds: float) -> Rates:
+    """Return how many leases a second a journal takes, one an entry and many an entry."""
+    daemon = Daemon(journal)
+    attempts = [AttemptId(JOB, "worker", index, 1) for index in range(READERS)]
+    for first in range(0, READERS, PROPOSALS_PER_STEP_MAX):
+        some = attempts[first : first + PROPOSALS_PER_STEP_MAX]
+        await daemon.step([ReaderOpened(attempt, "a") for attempt in some])
+    single = await _leases_per_s(daemon, attempts, 1, seconds)
+    single_bytes = daemon.entry_bytes
+    batched = await _leases_per_s(daemon, attempts, PROPOSALS_PER_STEP_MAX, seconds)
+    return Rates(single, batched, single_bytes, daemon.entry_bytes)
+
+
+async def _leases_per_s(
+    daemon: Daemon, attempts: Sequence[AttemptId], group: int, seconds: float
+) -> float:
     """Return how many leases are given, taken and counted a second."""
     count, first = 0, 0
     begin = time.perf_counter()
-    while time.perf_counter() - begin < SECONDS:
+    while time.perf_counter() - begin < seconds:
         some = [attempts[(first + number) % len(attempts)] for number in range(group)]
         first += group
         before = daemon.world.streams[KEY].last_token
@@ -145,7 +166,8 @@ def _disk_per_s(folder: Path, byte_count: int) -> float:
     return count / spent
 
 
-def _stream() -> Stream:
+def stream() -> Stream:
+    """Return a stream whose files are listed."""
     spec = StreamSpec(STREAM, (Source("/data"),), split=Split(byte_count=SPLIT_BYTES), epochs=1_000)
     units = tuple(
         Unit("file", f"/data/part-{number:05d}.txt", UNIT_BYTES, "1", {"format": "text"})
