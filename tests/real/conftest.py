@@ -162,6 +162,18 @@ class Head:
                 found[int(entry.name)] = line
         return found
 
+    def shells(self, word: str) -> set[int]:
+        """Return the processes with a word that none of them has started: what forks, not forks."""
+        found = set(self.processes(word))
+        parents = {}
+        for pid in found:
+            try:
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[pid] = int(stat[1])
+        return {pid for pid, parent in parents.items() if parent not in found}
+
     def trainers(self, replica: str, job: str = "") -> list[int]:
         """Return the processes of a replica's trainer, of one job or any, by their environment."""
         marks = {f"PRIMUS_REPLICA={replica}".encode()}

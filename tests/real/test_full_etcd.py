@@ -93,6 +93,7 @@ def start(head: Head, etcd: Etcd, **settings: str) -> None:
     (folder / "a").write_text("".join(f"row {number}\n" for number in range(ROWS)))
     head.submit(JOB.format(folder=head.folder))
     head.until("some rows are done", lambda: printed(head) > 20)
+    head.until("both trainers run", lambda: len(head.shells("while read")) == 2)
 
 
 def printed(head: Head) -> int:
@@ -126,7 +127,7 @@ def test_c45_a_full_etcd_of_others_stops_no_replica_until_its_operator_made_room
     head: Head, etcd: Etcd
 ) -> None:
     start(head, etcd, compact="false")
-    before = set(head.processes("while read"))
+    before = head.shells("while read")
 
     ask(etcd, fill)
 
@@ -139,11 +140,11 @@ def test_c45_a_full_etcd_of_others_stops_no_replica_until_its_operator_made_room
     assert "primus_store_full 1.0" in metrics(head)
     told = head.ctl("doctor", allowed=(0, 1)).stdout
     assert re.search(r"warning +store: 1\d\d % of its quota used", told), told
-    assert set(head.processes("while read")) == before
+    assert head.shells("while read") == before
     ask(etcd, make_room)
 
     head.until("it is not behind any more", lambda: not condition(head, "JournalBehind"))
-    assert set(head.processes("while read")) <= before
+    assert head.shells("while read") <= before
     head.until("jobs are taken again", lambda: not head.document("store").get("refuses"))
     head.submit(SHORT)
     check_end(head)
@@ -154,12 +155,12 @@ def test_c45_the_leader_makes_room_by_itself_where_etcd_is_ours_alone(
     head: Head, etcd: Etcd
 ) -> None:
     start(head, etcd)
-    before = set(head.processes("while read"))
+    before = head.shells("while read")
 
     ask(etcd, fill)
 
     head.until("the alarm is over", lambda: "etcd.alarm_disarmed" in head.told())
-    assert set(head.processes("while read")) <= before
+    assert head.shells("while read") <= before
     check_end(head)
 
     async def measured(client: EtcdClient) -> None:
@@ -174,7 +175,7 @@ def test_c45_the_leader_makes_room_by_itself_where_etcd_is_ours_alone(
 @pytest.mark.timeout(400)
 def test_c46_etcd_is_away_for_a_minute_and_trainers_do_not_notice(head: Head, etcd: Etcd) -> None:
     start(head, etcd)
-    before = set(head.processes("while read"))
+    before = head.shells("while read")
 
     etcd.stop()
     end_s = time.monotonic() + AWAY_S
@@ -182,9 +183,9 @@ def test_c46_etcd_is_away_for_a_minute_and_trainers_do_not_notice(head: Head, et
 
     assert head.daemon is not None
     assert head.daemon.poll() is None
-    assert set(head.processes("while read")) == before
+    assert head.shells("while read") == before
     assert "leadership.ended" in head.told()
     etcd.start()
     head.until("it leads again", lambda: head.ctl("list", allowed=(0, 1, 5)).returncode == 0)
-    assert set(head.processes("while read")) <= before
+    assert head.shells("while read") <= before
     check_end(head)

@@ -48,7 +48,7 @@ def printed(head: Head) -> int:
 
 
 def trainers(head: Head) -> set[int]:
-    return set(head.processes("while read"))
+    return head.shells("while read")
 
 
 def check_end(head: Head) -> None:
@@ -73,8 +73,8 @@ def test_a_cluster_moves_to_etcd_and_back_while_its_trainers_run_on(head: Head, 
     head.start()
     submit(head)
     head.until("some rows are done", lambda: printed(head) > 20)
+    head.until("both trainers run", lambda: len(trainers(head)) == 2)
     before = trainers(head)
-    assert len(before) == 2
     running = head.ctl(
         "store", "move", "--to", etcd.url, "--state-dir", str(head.state), allowed=(4,)
     )

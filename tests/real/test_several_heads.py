@@ -114,7 +114,7 @@ def printed(made: Heads) -> int:
 
 def trainers(made: Heads) -> set[int]:
     """Return the processes of trainers, without what they start."""
-    return {pid for head in made.all for pid in head.processes("while read")}
+    return {pid for head in made.all for pid in head.shells("while read")}
 
 
 def check_end(made: Heads, head: Head) -> None:
