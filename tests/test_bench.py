@@ -127,7 +127,7 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
     "remote": remote_files.run,
     "balance": lambda: balance.run(records=400, worlds=1),
     "gateway": lambda: gateway.run(rows=2_000, lines=500),
-    "memory": lambda: memory.run(rows=100_000),
+    "memory": lambda: memory.run(group_mib=8, bomb_mib=2),
     "stdin": lambda: feed_stdin.run(rounds=1, lines=500),
     "tensorflow": lambda: feed_tensorflow.run(rounds=1, rows=2_000),
     "torch": lambda: feed_torch.run(rounds=1, rows=2_000),

@@ -53,7 +53,7 @@ def read(path, form, packed, memory, *, waits):
                 # Nobody takes: it reads ahead until its room is used up.
                 before = reader.buffered_bytes
                 lock.wait(0.2)
-                full = before == reader.buffered_bytes and before > 0
+                full = before == reader.buffered_bytes and len(reader.turns) > 0
                 continue
             found = reader.next_block()
             if found is None:
