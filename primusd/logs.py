@@ -32,6 +32,7 @@ EVENTS: frozenset[str] = frozenset(
         "election.failed",
         "engine.fact_dropped",
         "etcd.alarm_disarmed",
+        "etcd.alarm_kept",
         "etcd.awaited",
         "etcd.defragmented",
         "etcd.not_compacted",

@@ -14,6 +14,7 @@ from primusd.state.etcd.figures import QUOTA_BYTES, alarms, compaction_point, me
 from primusd.state.etcd.messages import messages
 from primusd.state.etcd.upkeep import Upkeep, UpkeepLimits
 from primusd.state.journal import Snapshot
+from tests.contracts.test_etcd_store import add_user
 from tests.contracts.test_journal import entry
 from tests.services.etcd import Etcd, running_etcd
 from tests.services.etcd_heads import Store
@@ -43,9 +44,9 @@ def upkeep_of(store: Store, **limits: int | float | bool) -> Upkeep:
     )
 
 
-async def fill(store: Store) -> int:
+async def fill(store: Store, revision: int = 0) -> int:
     """Overwrite a snapshot until etcd takes no more; return the last revision that counts."""
-    revision, told = 0, ""
+    told = ""
     while not told:
         body = bytes([revision % 251]) * MIB
         try:
@@ -171,6 +172,38 @@ def test_an_etcd_that_is_not_ours_alone_is_left_to_its_operator(small: Etcd) -> 
             assert refused is not None
             assert "leaves that to its operator" in refused.hint
             assert await compaction_point(store.client, store.layout.schema) == 0
+
+    run(play)
+
+
+def test_a_user_that_may_not_defragment_is_told_and_nothing_else_fails(small: Etcd) -> None:
+    cluster = uuid4().hex
+
+    async def play() -> None:
+        async with Store(small.endpoints, cluster, ttl_ms=60_000) as store:
+            await store.lead()
+            await fill(store)
+            upkeep = upkeep_of(store)
+            await upkeep.look()
+            await store.journal.load()
+        await add_user(small, "primus", "s3cret")
+        settings = EtcdSettings(small.endpoints, user="primus", password="s3cret", try_ms=2_000)
+        async with Store((), uuid4().hex, settings=settings, ttl_ms=60_000) as store:
+            await store.lead()
+            # Old revisions go without a role.
+            before = upkeep_of(store, compact_s=0.0)
+            await before.look()
+            await store.journal.append(entry(1))
+            await before.look()
+            assert await compaction_point(store.client, store.layout.schema) > 0
+            await fill(store, 1)
+
+            with capture_logs() as logs:
+                await upkeep_of(store, quota_byte_count=QUOTA).look()
+
+            events = [one["event"] for one in logs]
+            assert "etcd.not_defragmented" in events
+            assert "etcd.stays_full" in events or "etcd.alarm_kept" in events
 
     run(play)
 
