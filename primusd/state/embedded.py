@@ -17,7 +17,12 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from primusd.errors import DeposedError, StoreFullError, StoreUnavailableError
+from primusd.errors import (
+    DeposedError,
+    NewerSchemaError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from primusd.records import ADMISSION, SCHEMA, Entry, decode_entry, encode_entry
 from primusd.state.archive import ArchivedEntry, History
 from primusd.state.archiving import ArchiveLimits, Archiver
@@ -70,6 +75,7 @@ class EmbeddedJournal:
         self._archiver = None if archive is None else Archiver(archive, limits)
         self._ballast = ballast
         self._db: sqlite3.Connection | None = None
+        self._schema = 0
         self._term = 0
         self._revision = 0
         self._at_ms = 0
@@ -135,7 +141,12 @@ class EmbeddedJournal:
             _write_snapshot(db, snapshot)
         if keep_from:
             db.execute("DELETE FROM journal WHERE revision < ?", (keep_from,))
+        if self._schema < SCHEMA:
+            db.execute(f"PRAGMA user_version={SCHEMA}")
         db.execute("COMMIT")
+        if self._schema < SCHEMA:
+            _show_schema(db)
+            self._schema = SCHEMA
         if entry is not None:
             self._term, self._revision = entry.term, entry.revision
             self._at_ms = entry.at_ms
@@ -170,7 +181,15 @@ class EmbeddedJournal:
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
             check_schema(_user_version(self._path))
-            self._db = _connect(self._path)
+            db = _connect(self._path)
+            # Who wrote it last may have ended before the header said so.
+            self._schema = db.execute("PRAGMA user_version").fetchone()[0]
+            try:
+                check_schema(self._schema)
+            except NewerSchemaError:
+                db.close()
+                raise
+            self._db = db
         return self._db
 
     def _close(self) -> None:
@@ -245,12 +264,16 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA}; COMMIT;")
-            # So that the number stands in the file's own header, where others look for it.
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            _show_schema(db)
     except sqlite3.Error:
         db.close()
         raise
     return db
+
+
+def _show_schema(db: sqlite3.Connection) -> None:
+    """Let the number stand in the file's own header, where others look for it."""
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _parts(body: bytes) -> Iterator[tuple[int, bytes]]:

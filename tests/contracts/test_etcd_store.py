@@ -11,7 +11,14 @@ import anyio.lowlevel
 import pytest
 from grpc.aio import AioRpcError
 
-from primusd.errors import ConfigError, DeposedError, PrimusdError, StoreUnavailableError
+from primusd.errors import (
+    ConfigError,
+    DeposedError,
+    NewerSchemaError,
+    PrimusdError,
+    StoreUnavailableError,
+)
+from primusd.records import SCHEMA
 from primusd.state.election import Identity
 from primusd.state.etcd.client import EtcdClient, EtcdSettings, Tls
 from primusd.state.etcd.identity import ClusterIdentity, shared_identity
@@ -79,6 +86,27 @@ def test_the_second_head_waits_until_the_first_lets_go_and_has_a_higher_term(etc
 
     run(play)
     assert order == ["first wrote", "second leads"]
+
+
+def test_etcd_says_the_newer_schema_once_a_newer_version_has_written(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one that reads no entry of it any more is refused all the same."""
+    cluster = uuid4().hex
+
+    async def play() -> None:
+        async with Store(etcd.endpoints, cluster, home="one") as store:
+            term = await store.lead()
+            revision = (await store.journal.load()).revision + 1
+            await store.journal.append(entry(revision, term=term))
+
+    run(play)
+    with monkeypatch.context() as newer:
+        newer.setattr("primusd.state.etcd.journal.SCHEMA", SCHEMA + 1)
+        newer.setattr("primusd.state.schema.SCHEMA", SCHEMA + 1)
+        run(play)
+    with pytest.raises(NewerSchemaError, match=str(SCHEMA + 1)):
+        run(play)
 
 
 def test_c39_no_write_of_a_leader_that_was_replaced_lands(etcd: Etcd) -> None:

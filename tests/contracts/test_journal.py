@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -215,6 +216,30 @@ def test_a_store_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path) -
 
     run(read)
     assert {one: one.read_bytes() for one in tmp_path.iterdir()} == before
+
+
+def test_a_store_says_the_newer_schema_once_a_newer_version_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one that reads no entry of it any more is refused all the same."""
+    path = tmp_path / "journal.db"
+
+    async def play(*, is_refused: bool = False) -> None:
+        journal = EmbeddedJournal(path)
+        if is_refused:
+            with pytest.raises(NewerSchemaError, match=str(SCHEMA + 1)):
+                await journal.load()
+            return
+        revision = (await journal.load()).revision + 1
+        await journal.append(entry(revision))
+        await journal.close()
+
+    run(play)
+    with monkeypatch.context() as newer:
+        newer.setattr("primusd.state.embedded.SCHEMA", SCHEMA + 1)
+        newer.setattr("primusd.state.schema.SCHEMA", SCHEMA + 1)
+        run(play)
+    run(partial(play, is_refused=True))
 
 
 def test_an_entry_of_a_newer_schema_is_refused_even_when_it_would_not_decode(

@@ -33,7 +33,7 @@ class Contents:
         snapshot_parts: Of each snapshot that there is: in how many parts it lies.
         redo_rows: What is written down of changes, whether they count or not.
         unfinished: Changes that count and may not all be carried out yet.
-        has_schema: Whether the store says with which schema it was written.
+        schema: The highest that ever wrote, as the store says; 0 it does not.
         term: The highest that ever wrote.
         revision: Of the last entry.
         at_ms: Journal time of the last entry.
@@ -43,7 +43,7 @@ class Contents:
         self.entries: deque[ArchivedEntry] = deque()
         self.snapshot_parts: dict[str, int] = {}
         self.unfinished: tuple[Change, ...] = ()
-        self.has_schema = False
+        self.schema = 0
         self.term = self.revision = self.at_ms = 0
         self._layout = layout
         self.redo_rows: dict[bytes, bytes] = {}
@@ -113,8 +113,8 @@ class Contents:
     def _put(self, found: "_Draft", key: bytes, value: bytes) -> None:
         layout = self._layout
         if key == layout.schema:
-            self.has_schema = True
             check_schema(number(value))
+            self.schema = number(value)
         elif key.startswith(layout.journal):
             self._take_piece(found, key, value)
         elif key.startswith(layout.snapshots) and not split(key)[1]:
@@ -192,8 +192,8 @@ def read_contents(layout: Layout, read: Read) -> tuple[Contents, Loaded]:
     contents = Contents(layout)
     values = {key: row.value for key, row in read.rows.items()}
     if (schema := values.get(layout.schema)) is not None:
-        contents.has_schema = True
         check_schema(number(schema))
+        contents.schema = number(schema)
     contents.unfinished = redo.read(layout, values)
     contents.redo_rows = {key: one for key, one in values.items() if key.startswith(layout.redo)}
     values = redo.laid_over(values, contents.unfinished)

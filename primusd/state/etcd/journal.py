@@ -97,7 +97,7 @@ class EtcdJournal:
             body = b"" if entry is None else encode_entry(entry)
             await self._write(self._changes(entry, body, snapshots, keep_from))
             contents = self._contents
-            contents.has_schema = True
+            contents.schema = SCHEMA
             if entry is not None:
                 contents.appended(entry, body)
             contents.covered(snapshots)
@@ -142,7 +142,7 @@ class EtcdJournal:
         """Return what an append changes."""
         layout = self._layout
         changes: list[Change] = []
-        if not self._contents.has_schema:
+        if self._contents.schema < SCHEMA:
             changes.append(Change(layout.schema, b"%d" % SCHEMA))
         if keep_from:
             changes.append(Change(layout.entry(0), b"", layout.entry(keep_from)))
