@@ -35,6 +35,7 @@ MODULES = {
     "http": "bench.gateway",
     "year": "bench.year",
     "memory": "bench.memory",
+    "files": "bench.small_files",
     "balance": "bench.balance",
     "leases": "bench.leases",
     "open": "bench.feed_scale",

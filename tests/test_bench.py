@@ -22,6 +22,7 @@ from bench import (
     memory,
     remote_files,
     rivals,
+    small_files,
     year,
 )
 from bench.figures import Figure, cells, unmeasured
@@ -128,6 +129,7 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
     "balance": lambda: balance.run(records=400, worlds=1),
     "gateway": lambda: gateway.run(rows=2_000, lines=500),
     "memory": lambda: memory.run(group_mib=8, bomb_mib=2),
+    "files": lambda: small_files.run(rows=2_000, many=20, rounds=1),
     "stdin": lambda: feed_stdin.run(rounds=1, lines=500),
     "tensorflow": lambda: feed_tensorflow.run(rounds=1, rows=2_000),
     "torch": lambda: feed_torch.run(rounds=1, rows=2_000),

@@ -1,6 +1,7 @@
 """Reads the row groups of a Parquet file in batches, within the memory of their reader."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,10 @@ PAGES_MAX = 1 << 16
 """Looked at for a group: their heads lie between them, each some microseconds away."""
 PAGES_ALIKE = 3
 """Looked at where all values have one length: a dictionary, and what comes first."""
+SMALL_BYTES = 1 << 20
+"""Such a group is read before other threads have woken up for its columns."""
+SMALL_TIMES = 6
+"""What reading it takes at most: as it is, its pages, and what its dictionaries are made into."""
 MAGIC_BYTES = 4
 WHOLE_SHARE = 4
 """Columns that have this part of memory at most are read whole."""
@@ -71,12 +76,6 @@ class GroupReader:
         self._is_far = file.fd < 0
         self._row_bytes = 0
         self._places = self._column_places()
-        found = parquet.schema_arrow
-        self._dictionaries = {one.name for one in found if pa.types.is_dictionary(one.type)}
-        # Any: the stubs lack what tells whether a column repeats.
-        schema: Any = parquet.schema
-        self._is_flat = [schema.column(one).max_repetition_level == 0 for one in self._places]
-        self._repeats = not all(self._is_flat)
 
     def batches(self, group: int, block_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group in batches of about so many bytes.
@@ -118,7 +117,13 @@ class GroupReader:
             parquet = self._opened(self._file.arrow(), plan.buffer_bytes)
         elif self._is_far:
             self._file.prefetch(self._ranges_from(group))
-        yield from parquet.iter_batches(rows, row_groups=[group], columns=self._columns)
+        size = self._parquet.metadata.row_group(group).total_byte_size
+        yield from parquet.iter_batches(
+            rows,
+            row_groups=[group],
+            columns=self._columns,
+            use_threads=size > SMALL_BYTES,
+        )
 
     def windowed(self, group: int, chunks: Sequence[Chunk], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield a group in batches of so many rows, of each column the pages for one in memory."""
@@ -134,18 +139,23 @@ class GroupReader:
     def _rows_of(self, group: int, chunks: Sequence[Chunk], block_bytes: int) -> int:
         """Return how many rows a batch has."""
         count = self._parquet.metadata.row_group(group).num_rows
-        stored = sum(chunk.byte_count for chunk in chunks) // max(1, count)
-        if self._repeats:
+        if chunks and not all(self._is_flat):
             block_bytes //= LISTS_EVEN
         # Half as much again is better than two batches where one would nearly do.
-        parts = (count * (self._row_bytes or stored) + block_bytes // 2) // max(1, block_bytes)
+        row_bytes = self._row_bytes or self._stored_bytes(group, chunks)
+        parts = (count * row_bytes + block_bytes // 2) // max(1, block_bytes)
         rows = max(1, min(BLOCK_ROWS_MAX, -(-count // max(1, parts))))
         return rows_within(chunks, rows, block_bytes=UNEVEN * block_bytes)
+
+    def _stored_bytes(self, group: int, chunks: Sequence[Chunk]) -> int:
+        metadata = self._parquet.metadata.row_group(group)
+        found = sum(chunk.byte_count for chunk in chunks) or metadata.total_byte_size
+        return found // max(1, metadata.num_rows)
 
     def _measured(self, group: int, chunks: Sequence[Chunk]) -> int:
         """Return about what a row takes once it is decoded."""
         metadata = self._parquet.metadata.row_group(group)
-        found = sum(chunk.byte_count for chunk in chunks) // max(1, metadata.num_rows)
+        found = self._stored_bytes(group, chunks)
         # Texts that are stored once and named by number grow when they are decoded.
         columns = [metadata.column(place) for place in self._places]
         grown = [
@@ -163,7 +173,10 @@ class GroupReader:
     # Whole or by pages.
 
     def planned(self, group: int, block_bytes: int) -> tuple[list[Chunk], GroupPlan]:
-        """Return the columns of a group, and how they are read."""
+        """Return the columns of a group, and how they are read; of a small one no columns."""
+        size = self._parquet.metadata.row_group(group).total_byte_size
+        if size <= SMALL_BYTES and SMALL_TIMES * size <= self._budget.memory_bytes // WHOLE_SHARE:
+            return [], GroupPlan("whole", SMALL_TIMES * size)
         chunks = self.chunks(group)
         most = self._budget.memory_bytes // WHOLE_SHARE
         whole = whole_plan(chunks)
@@ -247,6 +260,21 @@ class GroupReader:
         return pq.ParquetFile(
             file, metadata=self._parquet.metadata, buffer_size=buffer_bytes, pre_buffer=False
         )
+
+    # What is known of columns, once it is needed: of many small files it never is.
+
+    @cached_property
+    def _dictionaries(self) -> set[str]:
+        """Those whose rows come as places in a dictionary."""
+        schema = self._parquet.schema_arrow
+        return {one.name for one in schema if pa.types.is_dictionary(one.type)}
+
+    @cached_property
+    def _is_flat(self) -> list[bool]:
+        """Whether each has one value a row."""
+        # Any: the stubs lack what tells whether a column repeats.
+        schema: Any = self._parquet.schema
+        return [schema.column(one).max_repetition_level == 0 for one in self._places]
 
     # Where columns lie.
 
