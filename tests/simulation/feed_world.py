@@ -33,6 +33,7 @@ A reader's estimate of its own rate may be a quarter too high at first.
 IN_FLIGHT_ROWS = (IN_FLIGHT_MAX + 1) * BATCH_ROWS
 """Beside it, what it had in its buffers when it lost its leases and lived on."""
 END_S = 8_000.0
+RESCAN_MS = 20_000
 SHUFFLE: dict[str, object] = {"seed": 7}
 SOURCES: list[dict[str, object]] = [{"files": "/a", "weight": 3}, {"files": "/b"}]
 SHAPES: tuple[dict[str, object], ...] = (
@@ -206,7 +207,11 @@ class World:
         self.shape = self.random.choice(SHAPES)
         if records:
             self.epochs, self.shape = 1, {}
-        self.driver = Driver(stream_spec(epochs=self.epochs, **self.shape), checks=False)
+        # Drawn apart, so that the other worlds stay what they were.
+        has_late = random.Random(f"late {seed}").random() < 0.25
+        has_late = has_late and not records and self.shape.get("order") != "strict"
+        said = _rescanned(self.shape) if has_late else self.shape
+        self.driver = Driver(stream_spec(epochs=self.epochs, **said), checks=False)
         self.is_text = "split" in self.shape or self.random.random() < 0.5
         files = [self._file(number) for number in range(self.random.randint(1, 4))]
         if records:
@@ -225,7 +230,10 @@ class World:
         self.restores = 0
         self.paces: dict[int, float] = {}
         self.took_at: dict[int, float] = {}
-        self.driver.list_all([file.unit for file in files])
+        self.late = files[1:] if has_late else []
+        self.came_late = 0
+        files = files[: len(files) - len(self.late)]
+        self.driver.list_all([file.unit for file in files], is_complete=not self.late)
         by_name = {file.unit.location: file for file in files}
         units = [entry.unit for entry in self.driver.now.units]
         self.files = [by_name[unit.location].slice(unit) for unit in units]
@@ -304,6 +312,21 @@ class World:
         )
         self.propose(event)
         del self.executors[executor.attempt.index]
+
+    def _look(self) -> None:
+        """Let a file come late into a folder that was listed, whenever a look at it is due."""
+        known = len(self.driver.now.units)
+        if not self.driver.now.scanning.due_ms:
+            return
+        file = self.late.pop(0)
+        self.files.append(file)
+        self.came_late += 1
+        is_complete = not self.late
+        scan = ev.Scan(has_ended=True, is_at_end=not is_complete)
+        event = ev.UnitsListed((file.unit,), known, is_complete, scan=scan)
+        self.propose(event)
+        if self.worst:
+            self.propose(event)
 
     # What goes wrong.
 
@@ -401,6 +424,7 @@ class World:
                 self._start_missing(readers)
                 self._liveness()
                 self._timer()
+                self._look()
             while self.wire and self.wire[0][0] <= self.now:
                 heapq.heappop(self.wire)[2]()
             for executor in list(self.executors.values()):
@@ -450,6 +474,13 @@ class World:
             for unit, file in enumerate(self.files)
             for start in file.starts
         }
+
+
+def _rescanned(shape: dict[str, object]) -> dict[str, object]:
+    """Return a shape whose sources are looked at again."""
+    sources = shape.get("sources", [{"files": "/data"}])
+    assert isinstance(sources, list)
+    return shape | {"sources": [{**one, "rescan_ms": RESCAN_MS} for one in sources]}
 
 
 def _lines(number: int, count: int, chosen: random.Random) -> File:

@@ -35,6 +35,19 @@ def test_no_row_is_lost_and_none_is_counted_twice_through_any_deaths(
             assert repeated <= told, seed
 
 
+def test_worlds_have_restores_and_files_that_come_late() -> None:
+    """M077: late files are looked for while all else happens."""
+    late, restores = 0, 0
+    for seed in range(BLOCK):
+        world = World(seed, worst=False)
+        world.run(readers=3, troubles=6)
+        late += world.came_late
+        restores += world.restores
+
+    assert late > 1
+    assert restores > 0
+
+
 @pytest.mark.parametrize("block", range(2))
 def test_without_trouble_no_row_comes_twice(block: int) -> None:
     for seed in range(block * BLOCK, block * BLOCK + BLOCK):
