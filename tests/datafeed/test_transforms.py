@@ -386,9 +386,9 @@ def test_each_row_comes_once_while_processes_are_killed(
     function: str,
     pauses_ms: list[int],
 ) -> None:
-    monkeypatch.setattr("primusd.datafeed.reader.reader.BLOCK_BYTES_MIN", 512)
+    monkeypatch.setattr("primusd.datafeed.formats.budget.BLOCK_BYTES_MIN", 512)
     monkeypatch.setattr("primusd.datafeed.reader.transforming.BLOCK_BYTES_MIN", 512)
-    monkeypatch.setattr("primusd.datafeed.reader.reader.BLOCK_BYTES_MAX", 512)
+    monkeypatch.setattr("primusd.datafeed.formats.budget.BLOCK_BYTES_MAX", 512)
     reader = feed(folder, function, workers=workers, may_drop=function == "even")
 
     def pids() -> tuple[int, ...]:
