@@ -168,6 +168,10 @@ class CrashingJournal:
         if is_it:
             raise CrashError
 
+    async def replace(self, loaded: Loaded) -> None:
+        """Let the other hold this alone."""
+        await self._inner.replace(loaded)
+
     async def close(self) -> None:
         """Close the other."""
         await self._inner.close()

@@ -1,12 +1,14 @@
 """What a plan says: the rules in force in words, and every name (C09)."""
 
+from typing import Any
+
 import pytest
 
 from primusd.jobfile import ParseContext, parse, plan
 from primusd.jobfile.planning import success_rule
 
 
-def planned(text: str) -> dict[str, object]:
+def planned(text: str) -> dict[str, Any]:
     parsed = parse(text.encode(), context=ParseContext(base_dir="/home/ann"))
     return plan(parsed.spec, parsed.origins)
 
