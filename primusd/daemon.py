@@ -58,7 +58,7 @@ from primusd.startup import (
     tls_of,
 )
 from primusd.state.ballast import Ballast
-from primusd.state.election import Heads
+from primusd.state.election import Heads, others_once_ready
 from primusd.state.journal import Journal
 from primusd.stores import Store, opened_store
 from primusd.warm_copy import WarmCopy
@@ -68,6 +68,8 @@ log = structlog.get_logger()
 EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG, EXIT_IN_USE, EXIT_NEWER, EXIT_ADDRESS = range(6)
 CANCEL_S = 60.0
 """How long an orderly stop of an ephemeral daemon waits for its jobs."""
+HAND_OVER_S = 5.0
+"""How long a leader that is to stop leads on for others that still read what there is."""
 CLOSE_S = 5.0
 BALLAST_AGAIN_S = 5.0
 REFILL_ENTRIES_MAX = 2_000
@@ -163,6 +165,7 @@ class Daemon:
         self._tls = tls_of(prepared.loaded)
         self._parts: Parts | None = None
         """Of this leadership, or of the one that we wait for; None before there is a store."""
+        self._store: Store | None = None
         self._leads = False
         self._said = ""
         self._told_to_stop = anyio.Event()
@@ -182,6 +185,7 @@ class Daemon:
     async def _live(self) -> None:
         """Lead; of a store that other heads share, again whenever that was lost."""
         async with opened_store(self._prepared, self._archive, self._ballast) as store:
+            self._store = store
             await anyio.to_thread.run_sync(take_shared, self._prepared)
             while True:
                 try:
@@ -221,7 +225,7 @@ class Daemon:
 
     def _build(self, store: Store) -> Parts:
         config_now = self._loaded.config
-        copy = None if store.followed is None else WarmCopy(store.followed)
+        copy = None if store.followed is None else WarmCopy(store.followed, store.tell_ready)
         engine = Engine(
             store.journal,
             store.election,
@@ -430,6 +434,7 @@ class Daemon:
             with anyio.move_on_after(CANCEL_S):
                 while not self._leads and not self._told_again.is_set():  # noqa: ASYNC110 - either
                     await anyio.sleep(LOOK_S)
+        await self._wait_for_others()
         if self._parts is None or not self._leads:
             say("primusd stopped; it did not lead")
             return
@@ -443,6 +448,20 @@ class Daemon:
         say(told if count else "primusd stopped; no trainer runs")
         if not count and not self._prepared.flags.no_node and (pid := local_node_pid(self._state)):
             say(f"  its node (pid {pid}) waits for the next start; kill {pid} ends it")
+
+    async def _wait_for_others(self) -> None:
+        """Lead on for a moment where other heads are there and none could take over at once."""
+        store, own = self._store, self._loaded.config.member
+        if store is None or not self._leads:
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._end_when_told_again, group.cancel_scope)
+            await others_once_ready(store.heads, store.news, own, within_s=HAND_OVER_S)
+            group.cancel_scope.cancel()
+
+    async def _end_when_told_again(self, wait: anyio.CancelScope) -> None:
+        await self._told_again.wait()
+        wait.cancel()
 
     async def _end_jobs(self, engine: Engine) -> None:
         """Cancel every job and wait until nothing of it is left; a second signal ends the wait."""

@@ -49,6 +49,8 @@ class Store(Struct, frozen=True):
     """As last measured; None: not yet, or nothing bounds it but the disk."""
     refusal: Callable[[], PrimusdError | None] = lambda: None
     """Why no new job is to be taken, as far as the store knows; None: take it."""
+    tell_ready: Callable[[bool], None] = lambda _is_ready: None
+    """Lets other heads know whether this one could take over at once."""
 
     @property
     def is_shared(self) -> bool:
@@ -99,6 +101,7 @@ async def _opened_etcd(
         home=directory.home(),
         version=__version__,
         schema=SCHEMA,
+        ready=False,
     )
     async with opened(
         etcd_settings(config.store.etcd),
@@ -121,6 +124,7 @@ async def _opened_etcd(
             followed=store.journal,
             measured=lambda: store.upkeep.figures,
             refusal=store.upkeep.refusal,
+            tell_ready=store.members.tell_ready,
         )
 
 

@@ -3,6 +3,8 @@
 Who takes over with it replays only what was written last.
 """
 
+from collections.abc import Callable
+
 import anyio
 import anyio.to_thread
 import structlog
@@ -49,7 +51,15 @@ class WarmCopy:
         refused: Why this head must not lead; None: it may.
     """
 
-    def __init__(self, journal: Followed) -> None:
+    def __init__(
+        self, journal: Followed, tell_ready: Callable[[bool], None] = lambda _is_ready: None
+    ) -> None:
+        """Copy nothing yet.
+
+        Args:
+            journal: Followed by `run`.
+            tell_ready: Told whether this head may lead, and again whenever that changes.
+        """
         self.world = World()
         self.revision = self.term = self.records = self.loads = 0
         self.refused: NewerSchemaError | None = None
@@ -58,6 +68,8 @@ class WarmCopy:
         self._snapshots = Snapshots()
         self._is_here = False
         self._changed = anyio.Event()
+        self._tell_ready = tell_ready
+        tell_ready(False)  # noqa: FBT003 - its only argument.
 
     @property
     def may_lead(self) -> bool:
@@ -148,6 +160,7 @@ class WarmCopy:
         book_of(self.world.admission.demands)
 
     def _tell(self) -> None:
+        self._tell_ready(self.may_lead)
         self._changed.set()
         self._changed = anyio.Event()
 

@@ -14,12 +14,15 @@ from primusd.api.openapi import OPENAPI
 from primusd.api.problems import LEADER
 from primusd.errors import ConflictError, NotFoundError, NotLeaderError
 from primusd.executor.protocol import VERSION as PROTOCOL_VERSION
+from primusd.state.election import others_once_ready
 from primusd.views import cluster_documents as documents
 from primusd.views.original import status_json
 
 log = structlog.get_logger()
 
 API_VERSION = "v1"
+READY_S = 3.0
+"""How long a leader that is told to resign waits for another head to be ready."""
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>primusd: {cluster}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:3rem auto;padding:0 1rem}}
@@ -86,10 +89,16 @@ async def resign(request: web.Request) -> web.Response:
     """Let another head lead; the answer is the last word of this one as the leader."""
     context = context_of(request)
     own = context.config().config.member
-    others = [one.member for one in context.members().members if one.member != own]
+    others = await others_once_ready(context.members, context.news, own, within_s=READY_S)
     if not others:
         raise ConflictError(
             f"no other head stands by: {own} leads on", hint="start one with the same etcd first"
+        )
+    if not any(one.ready for one in others):
+        names = ", ".join(one.member for one in others)
+        raise ConflictError(
+            f"no other head is ready, {own} leads on: {names} cannot take over yet",
+            hint="try again in a moment; GET /cluster at a head that stands by says how far it is",
         )
     response = await cluster(request)
     log.info("leadership.resigned", by=caller_of(request))
@@ -141,11 +150,16 @@ def _members(context: Context) -> tuple[documents.Member, ...]:
         name=config.member,
         url=config.listen.advertise or config.listen.tcp,
         version=context.version,
+        ready=context.copy is None or context.copy.may_lead,
     )
     others = (
-        documents.Member(name=one.member, url=next(iter(one.addresses), ""), version=one.version)
-        for one in context.members().members
-        if one.member != config.member
+        documents.Member(
+            name=one.member,
+            url=next(iter(one.addresses), ""),
+            version=one.version,
+            ready=one.ready,
+        )
+        for one in context.members().others(config.member)
     )
     return (own, *others)
 

@@ -8,6 +8,7 @@ from primusd.ctl.failures import OK, USAGE, CtlError
 
 CLUSTER = "/api/v1/cluster"
 ACTIONS = ("show", "resign")
+NOT_READY = ", but cannot take over yet"
 _FORMS = ("table", "json", "yaml")
 
 
@@ -18,7 +19,7 @@ _FORMS = ("table", "json", "yaml")
 def leader(call: Call, action: str) -> int:
     """Show who leads and who stands by, as every head knows; or let another head lead, at once.
 
-    resign is refused where no other head stands by.
+    resign is refused where no other head stands by that could take over at once.
     """
     if action not in ACTIONS:
         hint = " | ".join(ACTIONS)
@@ -41,7 +42,8 @@ def leader(call: Call, action: str) -> int:
     for member in mappings(found, "members"):
         name, url = text(member, "name"), text(member, "url")
         if name != leads:
-            printer.line(f"{name} stands by{f' at {url}' if url else ''}")
+            where = f" at {url}" if url else ""
+            printer.line(f"{name} stands by{where}{'' if member.get('ready', True) else NOT_READY}")
     return OK
 
 

@@ -19,6 +19,8 @@ class Identity(Struct, frozen=True, rename="camel"):
     version: str = ""
     schema: int = 0
     """The highest that it can read."""
+    ready: bool = True
+    """Whether it could take over at once; one whose version does not say so is taken to be."""
 
 
 class Heads(Struct, frozen=True):
@@ -28,6 +30,10 @@ class Heads(Struct, frozen=True):
     """None: nobody leads, or it is not known."""
     term: int = 0
     members: tuple[Identity, ...] = ()
+
+    def others(self, own: str) -> tuple[Identity, ...]:
+        """Return all but the one of this name."""
+        return tuple(one for one in self.members if one.member != own)
 
 
 class News:
@@ -59,6 +65,23 @@ class News:
         if self._told is None:
             self._told = anyio.Event()
         await self._told.wait()
+
+
+async def others_once_ready(
+    heads: Callable[[], Heads], news: News, own: str, *, within_s: float
+) -> tuple[Identity, ...]:
+    """Return the other heads, as soon as one of them could take over at once, or none is there.
+
+    Args:
+        heads: Who is there now.
+        news: Told when that changes.
+        own: Name of this head.
+        within_s: Then they are returned as they are.
+    """
+    with anyio.move_on_after(within_s):
+        while (found := heads().others(own)) and not any(one.ready for one in found):
+            await news.wait()
+    return heads().others(own)
 
 
 class Election(Protocol):

@@ -122,6 +122,8 @@ class Member(_Document, frozen=True, kw_only=True):
     name: str
     url: str
     version: str
+    ready: bool
+    """Whether it leads, or could at once."""
 
 
 class StoreStatus(_Document, frozen=True, kw_only=True):

@@ -630,6 +630,13 @@ def test_heads_know_of_each_other_until_they_leave(etcd: Etcd) -> None:
                         await anyio.sleep(0.02)
                         await one.look()
                     assert one.heads.members[1].addresses == ("http://b:1",)
+                    assert one.heads.members[1].ready
+                    two.tell_ready(False)
+                    while one.heads.members[1].ready:
+                        await one.news.wait()
+                    two.tell_ready(True)
+                    while not one.heads.members[1].ready:
+                        await one.news.wait()
                     inner.cancel_scope.cancel()
                 await one.look()
                 assert [head.member for head in one.heads.members] == ["a"]

@@ -86,6 +86,9 @@ class Server:
         self.strays = Strays()
         self.led_by: Heads | None = None
         """Who leads, where another one does; see `follow`."""
+        self.beside = Heads()
+        """Who is there while this one leads; see `stand_beside`."""
+        self.resigned = 0
         self.news = News()
         self.ca: str | None = None
         """By which other heads are trusted."""
@@ -117,7 +120,8 @@ class Server:
             heads=lambda: (f"unix:{self.socket}",),
             ask=ask,
             is_leader=lambda: self.led_by is None,
-            members=lambda: self.led_by or Heads(),
+            members=lambda: self.led_by or self.beside,
+            resign=self._resign,
             news=self.news,
             ca=lambda: self.ca,
             load=journal.load,
@@ -171,6 +175,14 @@ class Server:
         """Stand by from now on, with these heads; None: lead."""
         self.led_by = heads
         self._portal.call(self.news.tell)
+
+    def stand_beside(self, *others: Identity) -> None:
+        """Lead, with these heads standing by."""
+        self.beside = Heads(self.identity(), 7, (self.identity(), *others))
+        self._portal.call(self.news.tell)
+
+    async def _resign(self) -> None:
+        self.resigned += 1
 
     def identity(self) -> Identity:
         """Return how other heads know this one."""

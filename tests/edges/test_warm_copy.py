@@ -78,7 +78,8 @@ class HeadOfTwo:
 
     def __post_init__(self) -> None:
         self.followed = MemoryFollowed(self.journal)
-        self.copy = WarmCopy(self.followed)
+        self.told: list[bool] = []
+        self.copy = WarmCopy(self.followed, self.told.append)
         self.time = VirtualTime()
         self.engine = Engine(
             self.journal, self.turns, self.time.clock, settings=SETTINGS, copy=self.copy
@@ -219,11 +220,14 @@ async def test_a_newer_version_that_writes_keeps_it_from_leading(
 ) -> None:
     first, second = two
     await until(lambda: second.turns.campaigns == 1)
+    assert second.told == [False, True]
     newer = Entry(SCHEMA + 1, first.engine.term, first.engine.revision + 1, 1, ())
 
     await first.journal.append(newer)
 
     await until(lambda: second.turns.campaigns == 0)
+    # Other heads hear that it could not take over.
+    assert second.told == [False, True, False]
     assert second.copy.refused is not None
     assert f"schema {SCHEMA + 1}; this primusd knows" in second.copy.refused.message
     second.turns.give()

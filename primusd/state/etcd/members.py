@@ -2,6 +2,7 @@
 
 import anyio
 import structlog
+from msgspec import structs
 
 from primusd.errors import ConfigError, PrimusdError, StoreUnavailableError
 from primusd.state.election import Heads, Identity, News
@@ -38,7 +39,16 @@ class Members:
         self._client = client
         self._layout = layout
         self._identity = identity
+        self._written: Identity | None = None
+        """What the own key says."""
+        self._changed = anyio.Event()
         self._lease = 0
+
+    def tell_ready(self, is_ready: bool) -> None:  # noqa: FBT001 - all there is to tell.
+        """Let the others know whether this head could take over at once."""
+        if self._identity.ready is not is_ready:
+            self._identity = structs.replace(self._identity, ready=is_ready)
+            self._changed.set()
 
     async def run(self) -> None:
         """Keep the own key, and look at the others, until cancelled; then take the key away."""
@@ -47,6 +57,7 @@ class Members:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch)
                 while True:
+                    self._changed = anyio.Event()
                     try:
                         await self._keep()
                         await self.look()
@@ -55,7 +66,8 @@ class Members:
                         if error.message != told:
                             told = error.message
                             log.warning("members.unknown", text=told)
-                    await anyio.sleep(LOOK_S)
+                    with anyio.move_on_after(LOOK_S):
+                        await self._changed.wait()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(ASK_S / 4):
                 await self._leave()
@@ -111,14 +123,15 @@ class Members:
         known = messages()
         grant = known["LeaseGrantRequest"](TTL=MEMBER_TTL_S)
         granted = await self._client.call("Lease", "LeaseGrant", grant, within_s=ASK_S)
-        key, value = self._layout.member(self._identity.member), encode_identity(self._identity)
-        own = put(key, value, lease=granted.ID)
+        identity = self._identity
+        key = self._layout.member(identity.member)
+        own = put(key, encode_identity(identity), lease=granted.ID)
         request = transaction((created_at(key, 0),), (own,), (get(key),))
         answer = await self._client.call("KV", "Txn", request, within_s=ASK_S)
         if not answer.succeeded:
             (there,) = answer.responses[0].response_range.kvs
             other = decode_identity(there.value)
-            if other.home != self._identity.home:
+            if other.home != identity.home:
                 raise ConfigError(
                     f"another head of this cluster is called {other.member!r} "
                     f"({', '.join(other.addresses) or 'without an address'})",
@@ -126,12 +139,17 @@ class Members:
                 )
             # Ourselves, before a restart.
             await self._client.call("KV", "Txn", transaction((), (own,)), within_s=ASK_S)
-        self._lease = granted.ID
+        self._lease, self._written = granted.ID, identity
 
     async def _keep(self) -> None:
         """Renew the lease; make a new one, and the key, where there is none."""
         if not self._lease or await self._client.keep_alive(self._lease, within_s=ASK_S) <= 0:
             await self.join()
+        elif self._written is not (identity := self._identity):
+            key = self._layout.member(identity.member)
+            own = put(key, encode_identity(identity), lease=self._lease)
+            await self._client.call("KV", "Txn", transaction((), (own,)), within_s=ASK_S)
+            self._written = identity
 
     async def _leave(self) -> None:
         if not self._lease:
