@@ -117,12 +117,15 @@ class GroupReader:
             parquet = self._opened(self._file.arrow(), plan.buffer_bytes)
         elif self._is_far:
             self._file.prefetch(self._ranges_from(group))
-        size = self._parquet.metadata.row_group(group).total_byte_size
+        metadata = self._parquet.metadata.row_group(group)
+        is_large = metadata.total_byte_size > SMALL_BYTES
+        if rows >= metadata.num_rows and parquet is self._parquet:
+            # In one batch a tenth is saved by what has no batches.
+            whole = parquet.read_row_group(group, columns=self._columns, use_threads=is_large)
+            yield from whole.to_batches()
+            return
         yield from parquet.iter_batches(
-            rows,
-            row_groups=[group],
-            columns=self._columns,
-            use_threads=size > SMALL_BYTES,
+            rows, row_groups=[group], columns=self._columns, use_threads=is_large
         )
 
     def windowed(self, group: int, chunks: Sequence[Chunk], rows: int) -> Iterator[pa.RecordBatch]:
