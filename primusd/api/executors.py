@@ -21,7 +21,6 @@ from primusd.engine import Anew, Engine
 from primusd.errors import NotFoundError, NotLeaderError, PrimusdError, StoreUnavailableError
 from primusd.executor.protocol import (
     MESSAGE_BYTES_MAX,
-    VERSION,
     Answer,
     Ask,
     DaemonMessage,
@@ -33,6 +32,7 @@ from primusd.executor.protocol import (
     Welcome,
     decode_executor_message,
     encode,
+    spoken,
 )
 from primusd.job.events import ExecutorRegistered
 from primusd.job.ids import AttemptId
@@ -225,7 +225,7 @@ class ExecutorRegistry:
         order = None
         if not hello.seen_term:
             order = launch_order(job, hello.attempt, found, hello.host, self._settings())
-        return Welcome(VERSION, order)
+        return Welcome(spoken(hello.speaks), order)
 
     def _turned_away(self, request: web.Request, hello: Hello) -> Refused | None:
         """Return the refusal of who is not ours to judge."""

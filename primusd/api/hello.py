@@ -1,7 +1,7 @@
 """How a hello is judged: what may be refused, and with which code (docs/protocol.md §3). Pure."""
 
 from primusd.core import World
-from primusd.executor.protocol import SPEAKS, Hello, Refused
+from primusd.executor.protocol import SPEAKS, Hello, Refused, spoken
 from primusd.job.ids import AttemptId
 from primusd.job.model import Attempt, Job, find_attempt, find_replica
 from primusd.job.phases import AttemptPhase
@@ -32,7 +32,7 @@ def judge(
     """
     if hello.cluster != cluster:
         return Refused("wrongCluster", f"this is cluster {cluster}, not {hello.cluster}")
-    if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
+    if not spoken(hello.speaks):
         return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
     is_known = was_here(world, hello, term=term, revision=revision)
     if hello.seen_term and not is_known and not is_adopted:

@@ -16,7 +16,7 @@ from primusd.api.live_values import LiveValues
 from primusd.clock import Clock
 from primusd.engine import Anew, Engine
 from primusd.errors import NotLeaderError
-from primusd.executor.protocol import MESSAGE_BYTES_MAX, SPEAKS, VERSION, Refused
+from primusd.executor.protocol import MESSAGE_BYTES_MAX, SPEAKS, Refused, spoken
 from primusd.job.phases import NodePhase
 from primusd.keys import is_key, node_key
 from primusd.launchers.local import LocalLauncher
@@ -174,7 +174,7 @@ class NodeRegistry:
             return Refused("badKey", f"the key is not that of {hello.node}")
         if (standby := refusal(request)) is not None:
             return standby
-        if hello.speaks[0] > SPEAKS[1] or hello.speaks[1] < SPEAKS[0]:
+        if not spoken(hello.speaks):
             return Refused("versionUnknown", f"this daemon speaks {SPEAKS[0]} to {SPEAKS[1]}")
         other = self._other(hello)
         if other is not None:
@@ -184,7 +184,7 @@ class NodeRegistry:
             return Refused("notLeader", outage.message)
         if outage is not None:
             return Refused("busy", outage.message, retry_ms=BUSY_RETRY_MS)
-        return NodeWelcome(VERSION)
+        return NodeWelcome(spoken(hello.speaks))
 
     def _other(self, hello: NodeHello) -> NodeHello | None:
         """Return the node that has this one's file, and is heard; None: there is no other.

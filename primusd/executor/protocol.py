@@ -138,6 +138,12 @@ class Refused(Struct, frozen=True, array_like=True, tag="refused"):
     retry_ms: int = 0
 
 
+def spoken(speaks: tuple[int, int]) -> int:
+    """Return the highest version that we and who says hello both speak; 0 there is none."""
+    highest = min(speaks[1], SPEAKS[1])
+    return highest if highest >= max(speaks[0], SPEAKS[0]) else 0
+
+
 class Trainer(Struct, frozen=True, array_like=True):
     """The trainer while it lives."""
 

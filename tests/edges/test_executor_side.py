@@ -24,6 +24,7 @@ from primusd.executor.protocol import (
     Stop,
     Usage,
     Welcome,
+    spoken,
 )
 from primusd.job.events import CancelRequested
 from primusd.job.ids import AttemptId
@@ -575,3 +576,22 @@ async def test_a_whole_job_by_voice_alone(daemon: Daemon) -> None:
 
     assert orders.run == Leave()
     assert daemon.job(uid).phase in (JobPhase.STOPPING, JobPhase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("we", "they", "version"),
+    [
+        ((1, 1), (1, 1), 1),
+        ((1, 2), (1, 1), 1),
+        ((1, 1), (1, 2), 1),
+        ((1, 3), (2, 2), 2),
+        ((1, 1), (2, 3), 0),
+        ((2, 3), (1, 1), 0),
+    ],
+)
+def test_the_highest_version_that_both_sides_speak_is_spoken(
+    monkeypatch: pytest.MonkeyPatch, we: tuple[int, int], they: tuple[int, int], version: int
+) -> None:
+    monkeypatch.setattr("primusd.executor.protocol.SPEAKS", we)
+
+    assert spoken(they) == version
