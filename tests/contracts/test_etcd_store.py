@@ -2,7 +2,7 @@
 
 import random
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,6 +29,7 @@ from primusd.state.etcd.moved import moved_to
 from primusd.state.etcd.redo import Change
 from primusd.state.etcd.requests import created_at, prefix_end, put, transaction
 from primusd.state.etcd.versions import check_versions, judge
+from primusd.state.etcd.watching import Event, watch
 from primusd.state.journal import Loaded, Snapshot
 from tests.contracts.test_journal import entry
 from tests.services.etcd import Etcd, running_etcd
@@ -429,7 +430,9 @@ def test_members_of_etcd_come_and_go_and_the_leader_stays(tmp_path: Path, versio
         async with Store(etcd.endpoints, cluster, ttl_ms=5_000) as store:
             term = await store.lead()
             revision = 0
-            async with store.election.held():
+            lanes: list[int] = []
+            async with store.election.held(), anyio.create_task_group() as group:
+                group.start_soon(watched, store, term + 1, lanes)
                 for member in etcd.members:
                     for act, undo in ((member.pause, member.go_on), (member.kill, member.start)):
                         act()
@@ -441,10 +444,27 @@ def test_members_of_etcd_come_and_go_and_the_leader_stays(tmp_path: Path, versio
                         await settled(store, etcd)
                 assert store.leadership.created == term
                 loaded = await store.journal.load()
+                newest = store.journal._lane._revision
+                while newest not in lanes:  # noqa: ASYNC110 - looks on
+                    await anyio.sleep(0.02)
+                group.cancel_scope.cancel()
+            # Each write once and in order, whichever member the watch was at.
+            assert lanes == sorted(set(lanes))
+            assert len(lanes) >= revision
             assert [one.revision for one in loaded.entries] == list(range(1, revision + 1))
 
     with running_etcd(tmp_path, version=version, count=3) as etcd:
         run(lambda: play(etcd))
+
+
+async def watched(store: Store, first: int, lanes: list[int]) -> None:
+    """Note at which revisions of etcd the lane is written."""
+
+    def heard(events: Sequence[Event]) -> bool:
+        lanes.extend(one.kv.mod_revision for one in events)
+        return False
+
+    await watch(store.client, store.layout.lane, b"", first, heard)
 
 
 async def settled(store: Store, etcd: Etcd) -> None:
@@ -469,12 +489,20 @@ def test_user_and_password_and_a_token_that_is_not_known_any_more(
         # A password takes the server a while on a busy host, and so does its start.
         settings = EtcdSettings(etcd.endpoints, user="primus", password="s3cret", try_ms=2_000)
         async with Store((), cluster, settings=settings, ttl_ms=60_000) as store:
-            await store.lead()
-            await store.journal.append(entry(1))
-            etcd.stop()
-            # A server that was started anew knows no token of before.
-            etcd.start()
-            await store.journal.append(entry(2))
+            term = await store.lead()
+            lanes: list[int] = []
+            async with anyio.create_task_group() as group:
+                group.start_soon(watched, store, term + 1, lanes)
+                await store.journal.append(entry(1))
+                etcd.stop()
+                # A server that was started anew knows no token of before.
+                etcd.start()
+                await store.journal.append(entry(2))
+                newest = store.journal._lane._revision
+                while newest not in lanes:  # noqa: ASYNC110 - looks on
+                    await anyio.sleep(0.02)
+                group.cancel_scope.cancel()
+            assert lanes == sorted(set(lanes))
             assert (await store.journal.load()).revision == 2
             assert await store.client.keep_alive(store.leadership.lease, within_s=1) > 0
         wrong = EtcdSettings(etcd.endpoints, user="primus", password="x", try_ms=2_000)
@@ -630,13 +658,10 @@ def test_heads_know_of_each_other_until_they_leave(etcd: Etcd) -> None:
                         await anyio.sleep(0.02)
                         await one.look()
                     assert one.heads.members[1].addresses == ("http://b:1",)
-                    assert one.heads.members[1].ready
-                    two.tell_ready(False)
-                    while one.heads.members[1].ready:
-                        await one.news.wait()
-                    two.tell_ready(True)
-                    while not one.heads.members[1].ready:
-                        await one.news.wait()
+                    for is_ready in (False, True):
+                        two.tell_ready(is_ready)
+                        while one.heads.members[1].ready is not is_ready:
+                            await one.news.wait()
                     inner.cancel_scope.cancel()
                 await one.look()
                 assert [head.member for head in one.heads.members] == ["a"]
