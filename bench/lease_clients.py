@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import aiohttp
 import msgspec
 
-from bench.lease_head import CLUSTER, STREAM
+from bench.lease_head import CLUSTER, STREAM, allow_connections
 from primusd.datafeed.protocol import FeedReport, Held
 from primusd.executor.protocol import (
     DaemonMessage,
@@ -135,6 +135,7 @@ WAYS = {"websocket": by_websocket, "post": by_post}
 
 async def main(words: list[str]) -> None:
     """Connect, and measure what each line asks for."""
+    allow_connections()
     port, uid, key = words[:3]
     first, count = (int(word) for word in words[3:5])
     way = WAYS[words[5]]

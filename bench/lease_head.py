@@ -7,6 +7,7 @@ Prints its port and the job's uid and key once a stream is there whose readers m
 
 import gc
 import logging
+import resource
 import sys
 import time
 from pathlib import Path
@@ -51,6 +52,7 @@ async def main(folder: Path, readers: int) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    allow_connections()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     journal = EmbeddedJournal(folder / "journal.db")
@@ -80,6 +82,12 @@ async def main(folder: Path, readers: int) -> None:
         site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
         await site.start()
         print(runner.addresses[0][1], uid, job_key(SECRET, uid), flush=True)
+
+
+def allow_connections() -> None:
+    """Let this process have as many connections as it may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _submit(engine: Engine, readers: int) -> str:
