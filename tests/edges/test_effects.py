@@ -1,6 +1,7 @@
 """What is kept in motion: started when planned, ended when not, repeated until it is so."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ from primusd.core import World
 from primusd.datafeed.ledger.listing import AHEAD_UNITS
 from primusd.datafeed.protocol import Unit
 from primusd.datafeed.sources.files import ListingError
-from primusd.datafeed.sources.listing import PIECE_UNITS
+from primusd.datafeed.sources.listing import PIECE_UNITS, Listings
 from primusd.engine import Engine
 from primusd.executor.protocol import Bootstrap
 from primusd.job.events import CancelRequested, ForgetRequested
@@ -194,6 +195,28 @@ def test_a_listing_goes_no_further_than_readers_need() -> None:
         await cluster.time.run_for(600_000)
         assert len(engine.world.streams[STREAM].units) <= AHEAD_UNITS + PIECE_UNITS
         assert not engine.world.streams[STREAM].is_listed
+
+    play(cluster, work)
+
+
+def test_m077_files_that_come_late_are_listed_when_a_look_is_due(tmp_path: Path) -> None:
+    stream = StreamSpec("clicks", (Source(f"{tmp_path}/*.txt", rescan_ms=600_000),), format="text")
+    role = RoleSpec("worker", 1, 1, "run", data=(Reading("clicks"),))
+    cluster = Cluster(small_job(role, data={"clicks": stream}), lives_for_ever)
+    cluster.list_piece = Listings().piece
+    (tmp_path / "a.txt").write_text("row\n")
+
+    async def work(engine: Engine) -> None:
+        await real_time(lambda: bool(engine.world.streams[STREAM].scanning.ended_ms))
+        (tmp_path / "b.txt").write_text("row\n")
+        await cluster.time.run_for(590_000)
+        assert len(engine.world.streams[STREAM].units) == 1
+        await cluster.time.run_for(20_000)
+        await real_time(lambda: engine.world.streams[STREAM].scanning.count == 1)
+        assert len(engine.world.streams[STREAM].units) == 2
+        await cluster.time.run_for(1_200_000)
+        await real_time(lambda: engine.world.streams[STREAM].scanning.count > 1)
+        assert len(engine.world.streams[STREAM].units) == 2
 
     play(cluster, work)
 

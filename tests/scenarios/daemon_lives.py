@@ -7,7 +7,9 @@ from typing import Any
 import anyio
 
 from primusd.admission.events import NodeSeen
+from primusd.datafeed.ledger.model import Stream
 from primusd.datafeed.protocol import Unit
+from primusd.datafeed.sources.listing import Piece
 from primusd.effects import Effects
 from primusd.engine import Engine, EngineSettings
 from primusd.executor.protocol import Bootstrap
@@ -49,6 +51,8 @@ class Cluster:
         self.journal: Journal = journal or MemoryJournal()
         self.launcher = FakeLauncher(self.time.call_later, **launcher)
         self.list_units: Callable[[StreamSpec], list[Unit]] = lambda _spec: []
+        self.list_piece: Callable[[Stream], Piece] | None = None
+        """In place of `list_units`."""
         self.dropped: list[str] = []
         self.executors = FakeExecutors(self.launcher, self.time.call_later, act)
         self.strays = Strays()
@@ -68,7 +72,7 @@ class Cluster:
             engine,
             {self.launcher.name: self.launcher},
             bootstrap=lambda attempt: Bootstrap("c", attempt, (), ""),
-            list_piece=pieces_of(self.list_units),
+            list_piece=self.list_piece or pieces_of(self.list_units),
             drop_record=self.dropped.append,
             strays=self.strays,
             sleep=self.time.sleep,
