@@ -9,13 +9,12 @@ import base64
 import hashlib
 import os
 import signal
-from contextlib import suppress
 
 import anyio
 
 from primusd import __version__
 from primusd.executor import own_log
-from primusd.executor.connection import Head, UnreachableError
+from primusd.executor.connection import Head
 from primusd.executor.processes import started_ticks
 from primusd.executor.protocol import SPEAKS, Hello, Refused, decode_daemon_message, encode
 from primusd.job.ids import AttemptId
@@ -24,6 +23,8 @@ REHEARSAL_S = 5.0
 WEBSOCKET_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 FINAL_BINARY = 0x82
 """First byte of a frame that is a whole binary message."""
+CLOSE = b"\x88\x00"
+"""Frame of a side that says no more. Without it who dialled waits for it, for 10 s."""
 HELLO = Hello(
     speaks=SPEAKS,
     cluster="rehearsal",
@@ -40,10 +41,13 @@ HELLO = Hello(
 
 
 def rehearse() -> None:
-    """Dial, say hello, and be refused; nothing of it is left."""
+    """Dial, say hello, and be refused; nothing of it is left.
+
+    Raises:
+        OSError: Also as an ExceptionGroup: there is no connection to be had, or no end of it.
+    """
     own_log.configure()
-    with suppress(OSError, UnreachableError, TimeoutError):
-        anyio.run(_rehearse)
+    anyio.run(_rehearse)
 
 
 async def _rehearse() -> None:
@@ -76,6 +80,6 @@ async def _play_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
         b"Sec-WebSocket-Accept: %s\r\n\r\n" % accept
     )
     body = encode(Refused("rehearsal", ""))
-    writer.write(bytes((FINAL_BINARY, len(body))) + body)
+    writer.write(bytes((FINAL_BINARY, len(body))) + body + CLOSE)
     await reader.read()
     writer.close()

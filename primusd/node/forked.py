@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -21,6 +22,8 @@ from primusd.executor.starter import Starter
 REQUEST_BYTES_MAX = 8192
 ANSWER_BYTES_MAX = 4096
 STARTED = b"started"
+READY = b"ready"
+"""All that a spare ever says: from then on it takes a request at once."""
 
 
 class Request(Struct, frozen=True):
@@ -69,16 +72,20 @@ def become_executor(request: Request, foreign: Iterable[socket.socket]) -> None:
 
 
 def become_spare(connection: socket.socket, foreign: Iterable[socket.socket]) -> None:
-    """Prepare to be an executor, wait for a request, and carry it out; does not return.
+    """Prepare to be an executor, say so, and carry out a request; does not return.
 
     Without the warm process at the other end there is nothing to wait for, and it ends.
     """
     try:
         _detach(foreign)
-        set_name("primus-spare")
+        set_name("primus-starter")
         # Before the rehearsal: what was forked shares all memory until somebody writes to it.
         starter = executor_main.prepare(close=(connection.fileno(),))
-        rehearse()
+        with suppress(OSError, ExceptionGroup):
+            rehearse()
+        connection.send(READY)
+        # From here on, so that the name tells which of them are.
+        set_name("primus-spare")
         request = receive(connection)
         connection.close()
         if request is not None:

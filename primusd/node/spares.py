@@ -1,7 +1,8 @@
 """Executors forked ahead: a start takes one that waits, and only its attempt is new to it.
 
 A fork shares its memory until it writes to it, and what an executor writes to before it has started
-a trainer costs three quarters of its start. A spare has done that before it is asked for.
+a trainer costs three quarters of its start. A spare has done that before it is asked for; one that
+is still at it is asked for nothing, for a fork of its own never has to wait.
 """
 
 import os
@@ -9,7 +10,7 @@ import select
 import socket
 import time
 
-from primusd.node.forked import Request, become_spare, send
+from primusd.node.forked import READY, Request, become_spare, send
 
 FIRST_S = 1.0
 AFTER_START_S = 5.0
@@ -25,19 +26,20 @@ class Spares:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._waiting: list[socket.socket] = []
+        self._preparing: list[socket.socket] = []
+        self._ready: list[socket.socket] = []
         self._due_s = time.monotonic() + FIRST_S
 
     @property
     def connections(self) -> tuple[socket.socket, ...]:
         """Those to all spares: whoever else holds one keeps them from ending with this process."""
-        return tuple(self._waiting)
+        return (*self._preparing, *self._ready)
 
     def take(self, request: Request) -> bool:
-        """Give a request to a spare; return False when none is there."""
+        """Give a request to a spare; return False when none is ready."""
         self._due_s = time.monotonic() + AFTER_START_S
-        while self._waiting:
-            spare = self._waiting.pop(0)
+        while self._ready:
+            spare = self._ready.pop(0)
             try:
                 send(spare, request)
             except OSError:
@@ -51,15 +53,16 @@ class Spares:
     def until_asked(self, connection: socket.socket) -> None:
         """Return when there is something to read, and fork what is missing while there is not."""
         while True:
-            readable = _readable((connection, *self._waiting), self._wait_s())
+            readable = _readable((connection, *self.connections), self._wait_s())
             if not readable:
                 self._fork(connection)
-            self._forget(readable - {connection})
+            for spare in readable - {connection}:
+                self._hear(spare)
             if connection in readable:
                 return
 
     def _wait_s(self) -> float | None:
-        if len(self._waiting) >= self._count_max:
+        if len(self.connections) >= self._count_max:
             return None
         return max(0.0, self._due_s - time.monotonic())
 
@@ -75,16 +78,23 @@ class Spares:
             theirs.close()
             return
         if pid == 0:
-            become_spare(theirs, (connection, ours, *self._waiting))
+            become_spare(theirs, (connection, ours, *self.connections))
         theirs.close()
-        self._waiting.append(ours)
+        self._preparing.append(ours)
 
-    def _forget(self, ended: set[socket.socket]) -> None:
-        """Forget spares that somebody ended: they never say a word, so what is read is an end."""
-        for spare in ended:
-            self._waiting.remove(spare)
-            spare.close()
-            self._due_s = time.monotonic() + AFTER_END_S
+    def _hear(self, spare: socket.socket) -> None:
+        """Take note that a spare is ready, or that somebody ended it."""
+        try:
+            is_ready = spare.recv(len(READY), socket.MSG_DONTWAIT) == READY
+        except OSError:
+            is_ready = False
+        if is_ready:
+            self._preparing.remove(spare)
+            self._ready.append(spare)
+            return
+        (self._ready if spare in self._ready else self._preparing).remove(spare)
+        spare.close()
+        self._due_s = time.monotonic() + AFTER_END_S
 
 
 def _readable(connections: tuple[socket.socket, ...], within_s: float | None) -> set[socket.socket]:

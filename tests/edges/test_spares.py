@@ -34,6 +34,31 @@ sys.stdin.read()
 warm.close()
 """
 
+REHEARSING_FOR_EVER = """
+import os, sys, time
+from pathlib import Path
+import anyio
+from primusd.node import forked, spares, zygote
+
+def rehearse():
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+
+forked.rehearse = rehearse
+spares.FIRST_S, spares.AFTER_START_S = 0.01, 3600
+warm = zygote.start_zygote(spare_count=1)
+sys.stdin.readline()
+print(repr(anyio.run(lambda: warm.fork_executor(Path(sys.argv[1]), within_s=10.0))), flush=True)
+warm.close()
+"""
+REHEARSAL = """
+from primusd.executor import rehearsal
+
+# Less than the 10 s that who dialled waits for a head that does not close.
+rehearsal.REHEARSAL_S = 9.0
+rehearsal.rehearse()
+"""
+
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
@@ -54,11 +79,11 @@ def named(name: str, parent: int) -> list[int]:
 
 
 async def until_spares(warm: int, count: int = COUNT) -> list[int]:
-    """Return the spares below a warm process once there are so many, each with its starter."""
+    """Return the spares below a warm process once so many are ready, each with its starter."""
     with anyio.fail_after(WAIT_S):
         while True:
             found = named("primus-spare", warm)
-            if len(found) == count and all(named("primus-spare", one) for one in found):
+            if len(found) == count and all(named("primus-starter", one) for one in found):
                 return found
             await anyio.sleep(0.02)
 
@@ -90,7 +115,7 @@ async def test_a_start_takes_a_spare_and_one_too_many_is_forked(node: NodeProces
 async def test_no_spare_outlives_its_node(node: NodeProcess) -> None:
     warm = warm_of(node)
     spares = await until_spares(warm)
-    starters = [pid for spare in spares for pid in named("primus-spare", spare)]
+    starters = [pid for spare in spares for pid in named("primus-starter", spare)]
     attempt = attempt_id()
     await node.head.launch(attempt, launch_order(*shell("echo $$; exec sleep 600")))
     trainer = int(await until_file(node.directory(attempt).path / "stdout.log"))
@@ -133,6 +158,30 @@ async def test_spares_that_are_gone_are_replaced() -> None:
         assert before[0] not in after
         for pid in after:
             await until_dead(pid)
+
+
+async def test_a_start_does_not_wait_for_a_spare_that_rehearses(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", REHEARSING_FOR_EVER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        spare = int(process.stdout.readline())
+        process.stdin.write("\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        os.kill(spare, signal.SIGKILL)
+
+    # The executor holds its lock, and finds then that nobody has written its bootstrap.
+    assert answer == "''\n"
+    assert "bootstrap.unreadable" in await until_file(tmp_path / "executor.log")
+
+
+def test_a_rehearsal_ends_by_itself() -> None:
+    subprocess.run([sys.executable, "-c", REHEARSAL], check=True, timeout=WAIT_S)
 
 
 def test_spares_take_a_hundredth_of_the_memory_unless_told_otherwise(tmp_path: Path) -> None:
