@@ -5,8 +5,9 @@
 Says `ready` once all are connected. Each line `WANT PER_S SECONDS` on its standard input is one
 measurement, answered by leases, exchanges, seconds, and the 50th and 99th percentile of an exchange
 in ms. With WANT each exchange ends all leases of a reader and asks for so many; 0: it tells how far
-the reader got in the one that it has, as a trainer's beat does. PER_S exchanges a second are begun
-in all; 0: each begins once it was answered.
+the reader got in the one that it has, as a trainer's beat does; below 0: it tells of its progress
+alone, which no journal has, as a trainer does that reads nothing. PER_S exchanges a second are
+begun in all; 0: each begins once it was answered.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from primusd.executor.protocol import (
     ExecutorMessage,
     Hello,
     Orders,
+    Progress,
     Report,
     Welcome,
     decode_daemon_message,
@@ -37,6 +39,7 @@ KEEP_S = 3600.0
 """Of thousands that connect one after the other the first would be gone again."""
 STEP_BYTES = 4 << 10
 """How far a reader gets from one beat to the next."""
+PROGRESS = Progress(7, 1, 1_700_000_000_000, {"loss": 0.5})
 INCARNATION = "0123456789abcdef"
 TYPE = {"Content-Type": "application/msgpack"}
 Exchange = Callable[[Report], Awaitable[Orders]]
@@ -56,17 +59,24 @@ class Reader:
     async def turn(self, want: int) -> None:
         """Make one exchange."""
         self._seq += 1
+        if want < 0:
+            await self._timed(Report(self._seq, "holding", 0, None, None, progress=PROGRESS))
+            return
         self._held = tuple(_moved(one, is_done=want > 0) for one in self._held)
         feed = FeedReport(STREAM, self._held, want, rows_per_s=50_000)
-        began = time.perf_counter()
-        orders = await self._exchange(Report(self._seq, "holding", 0, None, None, feeds=(feed,)))
-        self.took_ms.append((time.perf_counter() - began) * 1000)
+        orders = await self._timed(Report(self._seq, "holding", 0, None, None, feeds=(feed,)))
         leases = orders.feeds[0].leases if orders.feeds else ()
         self.leases += len(leases) if want else 0
         self._held = tuple(
             Held(STREAM, one.epoch, one.unit, one.lo, one.token, one.position, one.hi)
             for one in leases
         )
+
+    async def _timed(self, report: Report) -> Orders:
+        began = time.perf_counter()
+        orders = await self._exchange(report)
+        self.took_ms.append((time.perf_counter() - began) * 1000)
+        return orders
 
     async def run(self, want: int, end: float, every_s: float, first_s: float) -> None:
         """Make exchanges until a moment, each so long after the last one."""

@@ -2,7 +2,8 @@
 
 What an exchange of very many costs is the daemon's CPU, journal and all, by the exchanges that it
 answered: once a beat alone, which tells how far a trainer got, and once with a lease that ends and
-another one that is granted. Both are in the journal before they are answered.
+another one that is granted. Both are in the journal before they are answered. Beats of trainers
+that read nothing are in no journal.
 """
 
 import json
@@ -28,6 +29,7 @@ CLIENTS = 8
 PER_S = 2_000
 ROUNDS = 2
 OVER_ONE, OVER_MANY, OVER_BATCHED = 1.0, 1.5, 10.0
+PULSES_CORE_PERCENT_MAX = 15.0
 GOAL_P99_MS = 50.0
 PER_CORE = {"post": 8_000, "websocket": 20_000}
 
@@ -147,6 +149,8 @@ def run(*, readers: int = READERS, rounds: int = ROUNDS, seconds: float = SECOND
             head.clients(0, way=way, readers=readers) as connected,
         ):
             figures += _many(connected, readers, way, goal, seconds)
+            if way == "websocket":
+                figures += _pulses(connected, readers, seconds)
     return figures
 
 
@@ -208,4 +212,27 @@ def _many(clients: Clients, readers: int, way: str, goal: int, seconds: float) -
         paced.most_ms < GOAL_P99_MS,
         f"{paced.exchanges_per_s:,.0f}/s came, p50 {paced.half_ms:.1f} ms, "
         f"{paced.head_us * paced.exchanges_per_s / 1e4:.0f}% of a core",
+    )
+
+
+def _pulses(clients: Clients, readers: int, seconds: float) -> Iterator[Figure]:
+    """Yield what beats cost that no journal has, as often as very many executors are let beat."""
+    name = f"{readers:,} executors that read nothing, {PER_S:,} beats a second"
+    found = clients.measure(-1, seconds=max(seconds, min(ROUND_S, 3 * seconds)), per_s=PER_S)
+    percent = found.head_us * found.exchanges_per_s / 1e4
+    yield Figure(
+        f"{name}: of a core",
+        percent,
+        "%",
+        f"≤ {PULSES_CORE_PERCENT_MAX:g} %",
+        percent <= PULSES_CORE_PERCENT_MAX,
+        f"{found.exchanges_per_s:,.0f}/s came, {found.head_us:.0f} µs of CPU each",
+    )
+    yield Figure(
+        f"{name}, p99",
+        found.most_ms,
+        "ms",
+        f"< {GOAL_P99_MS:g} ms",
+        found.most_ms < GOAL_P99_MS,
+        f"p50 {found.half_ms:.1f} ms",
     )
