@@ -15,7 +15,15 @@ from urllib.parse import quote, urlencode
 
 from primusd.ctl.exchange import PART_BYTES, Answer, Body, ask
 from primusd.ctl.failures import ApiError, NobodyLeadsError, UnreachableError
-from primusd.ctl.heads import CONNECT_S, Heads, connect, host_of, leader_named, sent_on_to
+from primusd.ctl.heads import (
+    CONNECT_S,
+    TAKES_NO_TOKEN,
+    Heads,
+    connect,
+    host_of,
+    leader_named,
+    sent_on_to,
+)
 
 RETRY_DELAYS_S = (0.1, 0.5, 1.0)
 RETRIED_STATUSES = frozenset({429, 503})
@@ -209,10 +217,12 @@ class Client:
             headers = self._headers(sent.headers, address, shown)
             response = self._asked(connection, sent, silence_s, headers)
             leader, given = leader_named(response), sent_on_to(response)
-            if leader is None and given is None:
+            is_stranger = response.status == 401 and self._heads.is_one_of_several
+            if leader is None and given is None and not is_stranger:
                 return response
             with response:
-                way.said[address] = _title(response.read())
+                words = _title(response.read())
+                way.said[address] = TAKES_NO_TOKEN if is_stranger else words
             if given is not None:
                 way.follow(address, given[0], shown=given[1])
             elif leader is not None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from primusd.ctl.heads import TAKES_NO_TOKEN
+
 OK = 0
 INTERRUPTED = 130
 FAILED = 1
@@ -83,9 +85,17 @@ class NobodyLeadsError(UnreachableError):
 
     def __init__(self, said: Mapping[str, str]) -> None:
         count = "the head that was asked" if len(said) == 1 else f"the {len(said)} heads asked"
+        message = f"none of {count} leads" if len(said) > 1 else f"{count} does not lead"
+        hint = "again in a moment; primusctl leader --address URL shows what one of them knows"
+        if TAKES_NO_TOKEN in said.values():
+            message += " and takes the token that was found"
+            hint = (
+                "again in a moment, or --token-file with a token of a head that is there; those of "
+                "[auth] tokens, the same for all heads, are good at each"
+            )
         super().__init__(
-            f"none of {count} leads" if len(said) > 1 else f"{count} does not lead",
-            hint="again in a moment; primusctl leader --address URL shows what one of them knows",
+            message,
+            hint=hint,
             details=[f"{address}: {words}" for address, words in said.items()],
         )
         self.said = dict(said)

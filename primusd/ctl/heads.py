@@ -13,6 +13,8 @@ SENT_ON_STATUS = 307
 PASS = "X-Primus-Pass"  # noqa: S105 - the name of a header
 """with what it takes there for this one request, instead of a token."""
 PASS_SCHEME = "PrimusHead"  # noqa: S105 - how it is shown
+TAKES_NO_TOKEN = "it does not take the token that was found"  # noqa: S105 - words
+"""Said of a head with other tokens: another one of those that were given may take ours."""
 HOPS_MAX = 4
 CONNECT_S = 3.0
 """A head that takes no connection for so long is passed over where there are others."""
@@ -36,6 +38,11 @@ class Heads:
     def has_others(self) -> bool:
         """Whether there is another one to ask than the first."""
         return any(one != self.address for one in self._given)
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the head that was asked last was given, with others."""
+        return len(self._given) > 1 and self.address in self._given
 
     @property
     def followed(self) -> str:

@@ -165,6 +165,34 @@ def test_a_leader_that_wants_another_token_is_named(heads: list[FakeHead]) -> No
     assert client_of(a, token="its own").get(PATH)["by"] == b.address
 
 
+def test_heads_that_do_not_take_the_token_leave_the_others_to_ask(heads: list[FakeHead]) -> None:
+    a, b, c = heads
+    a.token = b.token = "its own"
+
+    assert client_of(a, b, c, token="another").call("POST", PATH, body={})["by"] == c.address
+
+
+def test_that_nobody_leads_is_not_hidden_behind_heads_with_other_tokens(
+    heads: list[FakeHead],
+) -> None:
+    a, b, c = heads
+    a.leader, b.token = "", "its own"
+    c.stop()
+
+    with pytest.raises(NobodyLeadsError) as found:
+        client_of(a, b, c, token="another").call("POST", PATH, body={})
+
+    assert found.value.message == (
+        "none of the 3 heads asked leads and takes the token that was found"
+    )
+    assert "[auth] tokens" in found.value.hint
+    assert dict(found.value.said) == {
+        a.address: "this daemon stands by",
+        b.address: "it does not take the token that was found",
+        c.address: "connection refused",
+    }
+
+
 def test_a_stream_goes_on_at_the_new_leader_from_where_it_was(heads: list[FakeHead]) -> None:
     a, b, _ = heads
     a.lines = [1, 2]
