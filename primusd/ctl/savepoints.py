@@ -87,10 +87,17 @@ def _row(one: Json, age: str) -> list[object]:
 
 def _export(positions: Json, file: str) -> None:
     data = encode(msgspec.convert(positions, Portable))
-    if file and file != "-":
-        Path(file).write_bytes(data)
-    else:
+    if not file or file == "-":
         sys.stdout.write(data.decode())
+        return
+    try:
+        Path(file).write_bytes(data)
+    except OSError as error:
+        raise CtlError(
+            f"{file} cannot be written: {error.strerror}",
+            hint="--file names another one, or - for standard output",
+            exit_code=USAGE,
+        ) from error
 
 
 def _import(call: Call, where: str, name: str, file: str) -> None:
@@ -107,7 +114,11 @@ def _import(call: Call, where: str, name: str, file: str) -> None:
     except PrimusdError as error:
         raise CtlError(f"{file}: {error.message}", hint=error.hint, exit_code=USAGE) from error
     if found is None:
-        raise CtlError(f"there are no positions of stream {stream} in {file}", exit_code=USAGE)
+        raise CtlError(
+            f"there are no positions of stream {stream} in {file}",
+            hint="a file that export wrote, or a savepoint folder of the original's",
+            exit_code=USAGE,
+        )
     body = {"name": name, "positions": msgspec.to_builtins(found[0])}
     _told(call, call.client.call("POST", where, body=body), "is kept")
 
