@@ -161,7 +161,8 @@ def skew(
             if one.unit.kind == "file"
         ]
         found.append(_uneven(files, "of the bytes"))
-    return tuple(one for one in found if one is not None)
+    # A source that is one file is told of once.
+    return tuple({one.subject: one for one in found if one is not None}.values())
 
 
 def _uneven(counts: list[tuple[int, str]], what: str, *, least: int = 1) -> FeedNote | None:

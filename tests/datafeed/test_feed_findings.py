@@ -133,6 +133,19 @@ def test_one_source_with_most_of_the_bytes_is_named() -> None:
     assert (note.reason, note.subject) == ("Skew", "/b")
 
 
+def test_a_source_that_is_one_file_is_named_once() -> None:
+    one = Driver(stream_spec(sources=[{"files": "/data/a.txt"}, {"files": "/data/b.txt"}]))
+    one.list_all([sourced(10, "a.txt", 0), sourced(900, "b.txt", 1)])
+    sources = [
+        SourceStatus(source=0, name="/data/a.txt", units=1, bytes=10, done=0),
+        SourceStatus(source=1, name="/data/b.txt", units=1, bytes=900, done=0),
+    ]
+
+    (note,) = skew(one.now, (), sources)
+
+    assert note.subject == "/data/b.txt"
+
+
 def test_even_files_are_not_called_uneven() -> None:
     one = Driver()
     one.list_all([text_unit(size, f"{size}.txt") for size in (100, 300, 399)])

@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from primusd.datafeed.formats.base import ReadError, UnitFile
 from primusd.datafeed.formats.opening import Opener
 from primusd.datafeed.formats.settings import Place, Settings
+from primusd.datafeed.formats.user_serving import load, told
 from tests.datafeed.format_files import PACK, opened, prefixed, tfrecord, unit_of, values_of
 
 SOURCES = '''
@@ -147,6 +148,15 @@ def test_a_class_that_fails_is_told_and_its_reader_lives(
         list(unit.rows(0, unit.end, block_bytes=100))
 
     assert caught.value.kind == kind
+
+
+def test_a_module_that_is_not_there_is_told_without_what_looked_for_it() -> None:
+    with pytest.raises(ModuleNotFoundError) as caught:
+        load("no_such_module:Pairs", "")
+
+    words = told(caught.value)
+    assert words.endswith("; ModuleNotFoundError: No module named 'no_such_module'")
+    assert words.count("File ") == 1, "that of this test alone"
 
 
 def test_what_a_class_gave_before_it_failed_comes(folder: Path, by_class: Any) -> None:

@@ -93,7 +93,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "no such one": ("GET /savepoints/none", {}, 404, "it has taken"),
     "form": ("POST /savepoints", {"name": "x", "positions": {"form": 9}}, 422, "form 9"),
     "no reason": ("POST :skip", {"unit": 0, "lo": 0}, 400, "reason"),
-    "no task": ("POST :skip", {"unit": 9, "lo": 0, "reason": "no"}, 404, "no such task"),
+    "no task": ("POST :skip", {"unit": 9, "lo": 0, "reason": "no"}, 404, "no such task: 1.9.0"),
     "not dead": ("POST :retry", {"unit": 0, "lo": 700}, 409, "not left out"),
 }
 

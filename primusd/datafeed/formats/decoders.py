@@ -17,6 +17,8 @@ from primusd.errors import PrimusdError
 HEAD_BYTES = 1 << 20
 """Of the file's beginning: what its columns and their types are told from."""
 BOM = b"\xef\xbb\xbf"
+_ROW = re.compile(r" in row \d+$|(?<=: )Row #\d+: ")
+"""Counted by pyarrow from wherever it was told to begin, which is no row of the file."""
 
 
 class BadRecordError(PrimusdError):
@@ -325,7 +327,7 @@ def decoded(
         try:
             table = read(data[first : int(stops[some - 1])])
         except pa.ArrowInvalid as error:
-            fault = str(error).split("\n", 1)[0][:300]
+            fault = _ROW.sub("", str(error).split("\n", 1)[0])[:300]
             return None
         if schema.names and table.num_rows != some:
             fault = f"a line does not hold exactly {what}"
@@ -335,11 +337,9 @@ def decoded(
     table = rows_of(count)
     if table is None:
         good = _good_count(count, lambda some: rows_of(some) is not None)
-        raise BadRecordError(
-            f"{fault}; columns are {', '.join(f'{one.name}: {one.type}' for one in schema)[:300]}; "
-            "types: {column: type} says others",
-            good,
-        )
+        columns = ", ".join(f"{one.name}: {one.type}" for one in schema)[:300]
+        told = f"; columns are {columns}; types: {{column: type}} says others" if columns else ""
+        raise BadRecordError(f"{fault}{told}", good)
     if not schema.names:
         return _no_columns(count)
     return table.select(schema.names).combine_chunks().to_batches()[0]

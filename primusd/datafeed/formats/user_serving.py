@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from primusd.datafeed.formats.user_process import LENGTH_BYTES
 
 PR_SET_PDEATHSIG = 1
 TEXT_CHARS_MAX = 600
+_LOADING = ("<frozen importlib", importlib.__file__, str(Path(__file__).parent))
 
 
 def serve(answer: Callable[[bytes, bytes, BinaryIO], None]) -> None:
@@ -69,6 +71,11 @@ def load(name: str, folder: str) -> Any:
 
 
 def told(error: BaseException) -> str:
-    """Return the last lines of a traceback, in one."""
-    lines = traceback.format_exception(error, limit=-3)
+    """Return the last lines of a traceback, in one: of the user's files, not of what loads them."""
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith(_LOADING)
+    ]
+    lines = [*traceback.format_list(frames[-3:]), *traceback.format_exception_only(error)]
     return "".join(lines).strip().replace("\n", "; ")[-TEXT_CHARS_MAX:]

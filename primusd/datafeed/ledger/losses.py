@@ -318,6 +318,7 @@ def _where(draft: StreamDraft, unit: int, dead: DeadRange) -> str:
 
 def _no_task(event: TaskSkipRequested | TaskRetryRequested) -> NotFoundError:
     return NotFoundError(
-        f"there is no such task at epoch {event.epoch} unit {event.unit} position {event.lo}",
+        f"there is no such task: {event.epoch + 1}.{event.unit}.{event.lo}, which is pass "
+        f"{event.epoch + 1}, file {event.unit}, position {event.lo}",
         hint="primusctl data NAME tasks lists them",
     )

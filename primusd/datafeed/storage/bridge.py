@@ -52,7 +52,13 @@ class Bridge:
                 kind="data",
             ) from None
         except (ValueError, TypeError) as error:
-            raise StorageError(f"{scheme}: {error}", kind="data") from None
+            if has_driver(scheme):
+                raise StorageError(f"{scheme}: {error}", kind="data") from None
+            raise StorageError(
+                f"no storage is called {scheme}:, and fsspec has no driver for it",
+                kind="data",
+                hint="a path of this host begins with /; docs/storages.md lists the others",
+            ) from None
 
     def entries(self, folder: str, is_wanted: Callable[[str], bool]) -> list[Entry]:
         """Return what lies in a folder, as `Storage.entries`."""

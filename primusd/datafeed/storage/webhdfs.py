@@ -135,7 +135,10 @@ class WebHdfs:
         except urllib.error.HTTPError as error:
             raise _refused(location, error) from error
         except (OSError, http.client.HTTPException) as error:
-            raise StorageError(f"{location}: {error}", kind="transient") from error
+            # What urllib wraps says it itself, and in words.
+            cause = getattr(error, "reason", error)
+            text = getattr(cause, "strerror", None) or cause
+            raise StorageError(f"{location}: {text}", kind="transient") from error
 
 
 class _Reader:
