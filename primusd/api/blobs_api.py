@@ -60,7 +60,10 @@ async def put_blob(request: web.Request) -> web.Response:
                 await context.shared_blobs.send(path.name, path)
     except OSError as error:
         if error.errno in _FULL_ERRNOS:
-            raise StoreFullError("there is no room for the file", hint="free some") from error
+            raise StoreFullError(
+                f"there is no room for the file in {context.blobs}",
+                hint="free some, or name a roomier place in [blobs]",
+            ) from error
         raise
     return web.Response(status=201)
 

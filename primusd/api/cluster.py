@@ -146,9 +146,13 @@ def _store(context: Context) -> documents.StoreStatus:
 def _members(context: Context) -> tuple[documents.Member, ...]:
     """Return all heads, this one first."""
     config = context.config().config
+    url = config.listen.advertise or config.listen.tcp
+    if url and "://" not in url:
+        # As the others are known.
+        url = f"{'https' if config.listen.tls_cert else 'http'}://{url}"
     own = documents.Member(
         name=config.member,
-        url=config.listen.advertise or config.listen.tcp,
+        url=url,
         version=context.version,
         ready=context.copy is None or context.copy.may_lead,
     )

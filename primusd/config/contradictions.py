@@ -87,8 +87,10 @@ def _of_etcd(etcd: Etcd) -> Iterator[Contradiction]:
     for endpoint in etcd.endpoints:
         address = endpoint.removeprefix("http://").removeprefix("https://")
         try:
-            split_address(address)
+            host = split_address(address)[0]
         except ValueError:
+            host = ""
+        if not host or set("/@?# ") & set(host):
             yield Contradiction((*path, "endpoints"), endpoint, "host:port, as 10.0.0.1:2379")
     if len({one.startswith("https://") for one in etcd.endpoints}) > 1:
         allowed = "all of them with https://, or none"

@@ -99,7 +99,8 @@ class StateDirectory:
         if (self.path / "journal.db").exists():
             raise ConfigError(
                 f"the state directory {self.path} has an embedded store with jobs of its own",
-                hint="name another one with --state-dir, or start it with --store embedded",
+                hint="name another one with --state-dir, start it with --store embedded, or put "
+                f"its jobs into that store first: primusctl store move --to {store}",
             )
         if self.store and cluster_id != self.cluster_id:
             raise ConfigError(

@@ -341,6 +341,11 @@ def test_etcd_is_named_by_a_flag_with_its_endpoints(tmp_path: Path) -> None:
     assert store.ack_linger_ms == 100
 
 
+@pytest.mark.parametrize("named", ["etcd:///x", "etcd://user@h1", "etcd://h1/x", "etcd://h1,h 2"])
+def test_an_endpoint_of_etcd_is_a_host_and_a_port(tmp_path: Path, named: str) -> None:
+    assert faults(tmp_path, "", store=named) == [("flag --store", "store.etcd.endpoints")]
+
+
 def test_a_contradiction_is_told_beside_a_wrong_value(tmp_path: Path) -> None:
     assert faults(tmp_path, "", log_level="loud", listen="0.0.0.0:80") == [
         ("flag --log-level", "logs.level"),

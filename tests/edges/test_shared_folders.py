@@ -74,8 +74,9 @@ def test_a_state_directory_with_an_embedded_store_does_not_join_a_cluster(tmp_pa
     directory = take_state_directory(tmp_path / "state", cluster="default")
     (directory.path / "journal.db").touch()
 
-    with pytest.raises(ConfigError, match="embedded store"):
+    with pytest.raises(ConfigError, match="embedded store") as raised:
         directory.adopt("0" * 32, b"s" * 32, store="etcd://a:1")
+    assert "primusctl store move --to etcd://a:1" in raised.value.hint
 
 
 def test_what_a_state_directory_adopted_stays(tmp_path: Path) -> None:
