@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.real.conftest import WAIT_S, Head, making
 from tests.real.port_ranges import own_ports
 from tests.services.etcd import PLAIN, running_etcd
@@ -56,8 +54,11 @@ class Node:
         process: None before it was started.
     """
 
-    def __init__(self, name: str, prefix: tuple[str, ...], ports: tuple[int, int]) -> None:
+    def __init__(
+        self, name: str, prefix: tuple[str, ...], ports: tuple[int, int], *, cpu: int
+    ) -> None:
         self.name = name
+        self._cpu = cpu
         self.process: subprocess.Popen[bytes] | None = None
         self._prefix = prefix
         self._ports = f"{ports[0]}-{ports[1]}"
@@ -67,9 +68,17 @@ class Node:
         file = head.folder / f"{self.name}.json"
         if not file.exists():
             head.ctl("nodes", "add", self.name, "--out", str(file))
-        command = [*self._prefix, sys.executable, "-m", "primusd", "node", "--name", self.name]
-        command += ["--bootstrap", str(file), "--state-dir", str(self.state(head))]
-        command += ["--ports", self._ports, "--cpu", "3", "--memory", "1Gi"]
+        # -P: the code is that of PYTHONPATH, where one is given, whatever folder this is.
+        command = [*self._prefix, sys.executable, "-P", "-m", "primusd", "node"]
+        command += [
+            "--name",
+            self.name,
+            "--bootstrap",
+            str(file),
+            "--state-dir",
+            str(self.state(head)),
+        ]
+        command += ["--ports", self._ports, "--cpu", str(self._cpu), "--memory", "1Gi"]
         given = {**head.environment, **(environment or {})}
         del given["PRIMUS_ADDRESS"]
         with head.log.open("ab") as log:
@@ -128,7 +137,8 @@ class Cluster:
         """Start a node; what heads listen at on their own hosts is not to be seen there."""
         hidden = tuple(head.socket.parent for head in self.heads.values())
         prefix = self.hosts.prefix(name, hidden) if self.hosts else ()
-        made = Node(name, prefix, ports)
+        # A core for each trainer, and where there is a network between them some more.
+        made = Node(name, prefix, ports, cpu=3 if self.hosts else 1)
         made.start(self.heads["a"])
         self.nodes.append(made)
         return made
@@ -202,7 +212,7 @@ class Cluster:
     def trainers(self) -> set[int]:
         """Return the processes of trainers, without what they start."""
         found = self.heads["a"].processes("while read")
-        return {pid for pid, line in found.items() if line.startswith("/bin/sh -c while read")}
+        return {pid for pid in found if _leads_session(pid)}
 
     def goes_on(self) -> None:
         """Wait until each trainer has printed rows that it had not yet."""
@@ -242,7 +252,11 @@ class Cluster:
         return "\n".join(told)
 
     def etcd_leader(self) -> str:
-        """Return the member that leads the others."""
+        """Return the member that leads the others, once one does."""
+        self.heads["a"].until("a member leads", lambda: self._etcd_leader() != "")
+        return self._etcd_leader() or self.etcd_leader()
+
+    def _etcd_leader(self) -> str:
         assert self.hosts is not None
         for name, member in self.members.items():
             if not member.is_running:
@@ -253,7 +267,7 @@ class Cluster:
             )
             if "True" in done.stdout:
                 return name
-        pytest.fail("no member of etcd leads")
+        return ""
 
     def _answers(self, name: str, path: str) -> bool:
         return self._asked(name, path) != ""
@@ -282,6 +296,14 @@ class Cluster:
         head, _, text = told.partition(b"\r\n\r\n")
         line = head.partition(b"\r\n")[0]
         return (text.decode() or "yes") if b" 200 " in line or b" 201 " in line else ""
+
+
+def _leads_session(pid: int) -> bool:
+    """Return whether it is a trainer itself; what it forks looks like it for a moment."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def other(name: str) -> str:
