@@ -36,7 +36,8 @@ from tests.services.etcd_programs import folder
 EVENTS_PER_S = 20_000
 BATCH = 32
 """Tasks that a reader holds, and reports at once."""
-SECONDS = 20.0
+SECONDS = 40.0
+"""Snapshots are among it: each 30 s, of all that has changed."""
 TICK_S = 0.02
 TRANSACTIONS_PER_S_MAX = 15.0
 RECOVERY_S_MAX = 1.0

@@ -1,9 +1,11 @@
 """How long several heads have no leader, with 1,000 jobs of 100 replicas in a real etcd.
 
 What a new leader does once it is elected is measured in one process, with a warm copy and without;
-a leader that is killed, and one that resigns, with whole daemons beside each other.
+a leader that is killed, stopped, or told to resign, with whole daemons beside each other.
 """
 
+import json
+import signal
 import subprocess
 import tempfile
 import time
@@ -31,6 +33,7 @@ from tests.services.etcd_heads import Store
 from tests.services.etcd_programs import folder
 from tests.services.processes import free_ports
 
+NAMES = "ab"
 TTL_S = 5
 TAIL = 200
 """Entries that no snapshot covers."""
@@ -51,12 +54,13 @@ def run() -> list[Figure]:
         for uid in [fleet.submit(number) for number in range(JOBS)]:
             fleet.bring_up(uid)
         warm, cold = anyio.run(_taken_over, etcd.endpoints, fleet)
-        killed_s, resigned_s = _whole_daemons(etcd.url, "daemons", Path(name))
+        killed_s, stopped_s, resigned_s = _whole_daemons(etcd.url, "daemons", Path(name))
     size = f"{JOBS:,} jobs of {REPLICAS} replicas; cold: {cold:.0f} ms"
     allowed_s = 1.5 * TTL_S + 1
     return [
         _figure("to take over with a warm copy", warm, "ms", TAKE_OVER_MS_MAX, size),
         _figure(f"leader killed, leader_ttl {TTL_S} s", killed_s, "s", allowed_s, ""),
+        _figure("leader stopped by SIGTERM", stopped_s, "s", RESIGN_S_MAX, ""),
         _figure("leader resigns", resigned_s, "s", RESIGN_S_MAX, ""),
     ]
 
@@ -203,32 +207,45 @@ class _Daemon:
         except OSError:
             return False
 
+    def are_ready(self) -> bool:
+        """Return whether both heads are known to this one, and could lead."""
+        members = json.loads(self._leader("show"))["members"]
+        return len(members) == len(NAMES) and all(one["ready"] for one in members)
+
     def resign(self) -> None:
-        words = (BIN / "primusctl", "--address", f"unix:{self.socket}", "leader", "resign")
-        subprocess.run([*words, "-o", "json"], check=True, capture_output=True)
+        self._leader("resign")
+
+    def _leader(self, action: str) -> bytes:
+        words = (BIN / "primusctl", "--address", f"unix:{self.socket}", "leader", action)
+        return subprocess.run([*words, "-o", "json"], check=True, capture_output=True).stdout
 
 
-def _whole_daemons(url: str, cluster: str, folder: Path) -> tuple[float, float]:
-    """Return how long nobody leads, at the most, after a kill and after a resignation."""
+def _whole_daemons(url: str, cluster: str, folder: Path) -> tuple[float, float, float]:
+    """Return how long it takes, at the most, after a kill, a SIGTERM and the word to resign."""
     with _two_heads(url, cluster, folder) as heads:
-        killed, resigned = [], []
+        killed: list[float] = []
+        stopped: list[float] = []
+        resigned: list[float] = []
         for _ in range(RUNS):
+            for number, took in ((signal.SIGKILL, killed), (signal.SIGTERM, stopped)):
+                leader, other = _by_rank(heads)
+                began = time.monotonic()
+                leader.process.send_signal(number)
+                took.append(_until_leads(other, began))
+                leader.process.wait()
+                leader.start()
             leader, other = _by_rank(heads)
-            leader.process.kill()
-            killed.append(_until_leads(other))
-            leader.process.wait()
-            leader.start()
-            leader, other = _by_rank(heads)
+            began = time.monotonic()
             leader.resign()
-            resigned.append(_until_leads(other))
-    return max(killed), max(resigned)
+            resigned.append(_until_leads(other, began))
+    return max(killed), max(stopped), max(resigned)
 
 
 @contextmanager
 def _two_heads(url: str, cluster: str, folder: Path) -> Iterator[list[_Daemon]]:
     with ExitStack() as held:
         heads = []
-        for name, port in zip("ab", free_ports(2), strict=True):
+        for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True):
             head = _Daemon(folder / name, url, cluster, name, port)
             held.callback(head.end)
             heads.append(head)
@@ -236,19 +253,20 @@ def _two_heads(url: str, cluster: str, folder: Path) -> Iterator[list[_Daemon]]:
 
 
 def _by_rank(heads: list[_Daemon]) -> list[_Daemon]:
-    """Return the leader and the other one, once both are there and know each other."""
+    """Return the leader and the other one, once both are there and could lead."""
     end_s = time.monotonic() + WAIT_S
     while time.monotonic() < end_s:
         if all(head.serves() for head in heads) and any(head.leads() for head in heads):
-            # A head whose key of before is still there is not one that stands by.
+            # A key of a head before it was started anew is gone by then.
             time.sleep(0.5)
-            return sorted(heads, key=_Daemon.leads, reverse=True)
+            found = sorted(heads, key=_Daemon.leads, reverse=True)
+            if found[0].are_ready():
+                return found
         time.sleep(0.05)
     raise TimeoutError("the heads do not serve")
 
 
-def _until_leads(head: _Daemon) -> float:
-    began = time.monotonic()
+def _until_leads(head: _Daemon, began: float) -> float:
     while not head.leads():
         if time.monotonic() > began + WAIT_S:
             raise TimeoutError("nobody leads")
