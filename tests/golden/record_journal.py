@@ -20,6 +20,16 @@ JOBS = (
     "name: never\nbudgets: {application: 0}\nroles: {worker: {command: exit 3}}\n",
     "name: rows\nroles: {worker: {command: [cat], data: lines, feed: stdin, replicas: 2}}\n"
     "data: {lines: {sources: [{files: ROWS}], format: text, split: {bytes: 512B}, epochs: 2}}\n",
+    # Since 2026-11-30: what came to be recorded after the first journal was kept.
+    "name: shuffled\nroles: {worker: {command: [cat], data: lines, feed: stdin, replicas: 2}}\n"
+    "data: {lines: {sources: [{files: ROWS}], format: text, split: {bytes: 512B},"
+    " shuffle: {seed: 7}}}\n",
+    "name: filtered\nroles: {worker: {command: [cat], data: lines, feed: stdin}}\n"
+    "data: {lines: {sources: [{files: ROWS}], format: text, filter: line contains 7}}\n",
+)
+SLEEPER = (
+    "name: sleeper\nroles: {worker: {command: sleep 1000, replicas: {min: 1, max: 2},"
+    " stop: {grace: 1s}}}\n"
 )
 
 
@@ -30,9 +40,27 @@ def run_jobs(head: Head) -> None:
     head.start()
     for text in JOBS:
         head.ended(head.submit(text.replace("ROWS", str(rows))))
+    _ask_for_all(head)
     head.kill()
     head.start()
     head.kill()
+
+
+def _ask_for_all(head: Head) -> None:
+    """Let a person do this and that."""
+    (node,) = head.document("nodes", "list")["items"]
+    head.ctl("nodes", "cordon", node["name"])
+    head.ctl("nodes", "uncordon", node["name"])
+    head.submit(SLEEPER)
+    head.until("it runs", lambda: head.phase("sleeper") == "Running")
+    head.ctl("restart", "sleeper", "worker-1")
+    head.ctl("suspend", "sleeper")
+    head.until("it is suspended", lambda: head.phase("sleeper") == "Suspended")
+    head.ctl("resume", "sleeper")
+    head.until("it runs again", lambda: head.phase("sleeper") == "Running")
+    head.ctl("scale", "sleeper", "worker=1")
+    head.ctl("finish", "sleeper", "--as", "succeeded", "--reason", "enough")
+    head.ended("sleeper")
 
 
 def main(name: str) -> None:
