@@ -10,6 +10,8 @@ import pytest
 from bench import __main__ as bench
 from bench import (
     balance,
+    etcd_load,
+    etcd_watchers,
     feed_dataset,
     feed_scale,
     feed_stdin,
@@ -126,6 +128,8 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
     "leases": leases.run,
     "open": feed_scale.run,
     "remote": remote_files.run,
+    "etcd": lambda: etcd_load.run(jobs=3, replicas=2, seconds=0.2),
+    "watchers": lambda: etcd_watchers.run(watchers=10, changes=2),
     "balance": lambda: balance.run(records=400, worlds=1),
     "gateway": lambda: gateway.run(rows=2_000, lines=500),
     "memory": lambda: memory.run(group_mib=8, bomb_mib=2),
@@ -140,10 +144,10 @@ TINY: dict[str, Callable[[], list[Figure]]] = {
 
 @pytest.mark.usefixtures("without_rivals")
 @pytest.mark.parametrize("name", TINY)
-def test_every_benchmark_of_the_feed_runs_in_a_tiny_size(name: str) -> None:
+def test_every_benchmark_of_the_feed_and_of_etcd_runs_in_a_tiny_size(name: str) -> None:
     """M102: whatever it measures; where its rival is absent the figure says so.
 
-    But `resume`, whose deaths and savepoints tests/real has.
+    But `resume` and `failover`, whose deaths and savepoints tests/real has.
     """
     figures = TINY[name]()
 
