@@ -34,10 +34,10 @@ async def send_to_gateway(request: web.Request) -> web.Response:
         (role, replica.attempts[-1])
         for name, role in roles.items()
         for replica in replicas_of(job.roles[name])
-        if replica.attempts and replica.attempts[-1].phase is AttemptPhase.RUNNING
+        if replica.attempts and _serves(replica.attempts[-1])
     ]
     if not running:
-        raise NoGatewayError(f"no replica of {', '.join(roles)} runs now")
+        raise NoGatewayError(f"no replica of {', '.join(roles)} serves now")
     role, attempt = secrets.choice(running)
     query = {**request.query, "key": feed_key(context.secret, job.uid)}
     plain_name = stream.name.partition("@")[0]
@@ -52,6 +52,10 @@ def _roles_of(job: Job, stream: Stream) -> dict[str, RoleSpec]:
         if role.feed == "http"
         and any(stream_of(name, reading) == stream.name for reading in role.data)
     }
+
+
+def _serves(attempt: Attempt) -> bool:
+    return attempt.phase is AttemptPhase.RUNNING and attempt.is_ready
 
 
 def _address(role: RoleSpec, attempt: Attempt) -> str:

@@ -277,7 +277,9 @@ def _ports(section: Section) -> tuple[str, ...]:
 
 
 def _ready(section: Section, ports: tuple[str, ...]) -> Ready | None:
-    """Return the readiness probe; None is ready at its start."""
+    """Return the readiness probe; None is ready at its start, a gateway of ours once it serves."""
+    if section.raw("feed") == "http" and not section.has("command") and not section.has("ready"):
+        return Ready("sdk")
     value = section.raw("ready")
     if not section.has("ready") or value == "started":
         return None

@@ -202,6 +202,26 @@ def done(head: Any, name: str) -> int:
     return found
 
 
+def test_nobody_is_sent_to_a_gateway_that_does_not_serve_yet(shared: Any) -> None:
+    (shared.folder / "plain.txt").write_text("a\nb\n")
+    source = {"files": str(shared.folder / "plain.txt")}
+    roles = {"gateway": {"feed": "http", "data": "rows"}}
+    job = {"apiVersion": "primus/v1", "name": "early", "roles": roles}
+    shared.submit(json.dumps({**job, "data": {"rows": {"sources": [source]}}}))
+    seen: set[int] = set()
+
+    def is_sent_on() -> bool:
+        seen.add(redirected(shared, "early")[0])
+        return 307 in seen
+
+    shared.until("it is sent on", is_sent_on)
+
+    with urllib.request.urlopen(redirected(shared, "early")[1], timeout=40) as answer:
+        assert answer.read() == b'{"line":"a"}\n{"line":"b"}\n'
+    assert seen <= {307, 503}
+    shared.ctl("cancel", "early", "--wait", allowed=(0, 10, 11))
+
+
 def test_wrong_questions_are_answered_with_what_to_do(shared: Any) -> None:
     submit(shared, "asked")
     url = gateway_of(shared, "asked")
@@ -225,4 +245,4 @@ def test_wrong_questions_are_answered_with_what_to_do(shared: Any) -> None:
     shared.ctl("cancel", "asked", "--wait", allowed=(0, 11))
     status, _, text = redirected(shared, "asked")
     assert status == 503
-    assert "no replica of gateway runs now" in text
+    assert "no replica of gateway serves now" in text
