@@ -42,7 +42,11 @@ def _listing_lines(stream: Json) -> list[str]:
     is_live = text(stream, "phase") in ("Opening", "Serving")
     for key, word in (("waitingFor", "waits"), ("missing", "passed over")):
         reasons = units.get(key) if is_live or key == "missing" else ()
-        lines += [f"{word}: {one}" for one in reasons] if isinstance(reasons, list) else []
+        if isinstance(reasons, list):
+            # Some say it themselves, and how.
+            lines += [
+                str(one) if str(one).startswith(word) else f"{word}: {one}" for one in reasons
+            ]
     return lines + _rescan_lines(mapping(units, "rescan"), is_live=is_live)
 
 

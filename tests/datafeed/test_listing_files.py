@@ -10,6 +10,7 @@ import pytest
 
 from primusd.datafeed.sources.files import ListingError, list_files, list_sources
 from primusd.job.spec import Source
+from tests.datafeed.test_stream_listing import listing
 
 
 def names(path: Path | str, format_name: str = "") -> list[str]:
@@ -97,7 +98,7 @@ def test_a_name_that_is_not_utf8_is_refused_in_one_sentence(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("missing.txt", r"missing\.txt: No such file or directory"),
+        ("missing.txt", r"missing\.txt cannot be listed: No such file or directory"),
         ("missing/*.txt", r"missing: No such file or directory"),
         ("data/*.parquet", r"matches no file$"),
         ("data/em*.txt", r"matches no file \(1 without a byte\)"),
@@ -229,3 +230,8 @@ def test_what_a_plain_user_may_not_read_is_told_with_its_path(what: str) -> None
     where = f"{folder}/d/a.txt" if what == "file" else f"{folder}/d"
     assert done.stdout.startswith("True data source ")
     assert f"{where}: Permission denied" in done.stdout
+
+
+def test_a_file_that_is_not_there_fails_with_what_would_wait_for_it(tmp_path: Path) -> None:
+    with pytest.raises(ListingError, match="matches no file; missing: wait waits for it"):
+        listing(Source(f"{tmp_path}/*.txt")).piece(0)

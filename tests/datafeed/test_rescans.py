@@ -361,6 +361,15 @@ def test_people_see_what_came_late_and_when_the_next_look_is(tmp_path: Path) -> 
     assert units_status(Driver().now).rescan is UNSET
 
 
+def test_what_is_waited_for_is_said_once() -> None:
+    waits = ["waits: /data/_SUCCESS is not there", "kafka k1:9092 does not answer"]
+
+    assert told_lines({"phase": "Opening", "units": {"waitingFor": waits}})[-2:] == [
+        "waits: /data/_SUCCESS is not there",
+        "waits: kafka k1:9092 does not answer",
+    ]
+
+
 def test_late_files_are_read_as_all_others(tmp_path: Path) -> None:
     write(tmp_path, "a.txt", "c.txt")
     world = Scanned(folder_source(tmp_path))

@@ -211,7 +211,8 @@ class Files:
         return Unit("file", entry.location, entry.byte_count, entry.pin, form | self._options)
 
     def _failed(self, error: StorageError) -> ListingError:
-        text = f"data source {self.path} cannot be listed: {error.message}"
+        said = error.message.removeprefix(f"{self.path}: ")
+        text = f"data source {self.path} cannot be listed: {said}"
         if error.kind == "vanished":
             return NotThereError(text)
         is_brief = error.kind in ("transient", "expired")

@@ -232,7 +232,7 @@ class Listing:
             yield from files.parts(after=after)
         except NotThereError as error:
             if visit.source.missing != "wait":
-                raise
+                raise NotThereError(f"{error.message}; missing: wait waits for it") from error
             self._judge(visit, error.message)
 
     def _by_moment(self, first: Visit, visits: Iterator[Visit]) -> Iterator[list[Unit] | str]:
