@@ -35,6 +35,7 @@ PADDING = "x" * 1_000
 JOB = """
 apiVersion: primus/v1
 name: rows
+schedule: {{replaceAfter: 65s}}
 roles:
   worker:
     replicas: 2

@@ -22,6 +22,8 @@ ROWS = 2_000
 JOBS = "/api/v1/namespaces/default/jobs"
 LOST = '"head.'
 DAY_MS = 86_400_000
+LOST_S = 200
+"""Longer than the 30 s after which an executor is lost, and the 65 s until it is replaced."""
 DISK = "96m"
 """More than the ballast, which a head takes at its start."""
 
@@ -244,3 +246,27 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(65_536))
+
+
+@pytest.mark.soak
+def test_c41_a_node_that_was_cut_off_for_too_long_ends_what_was_replaced(cluster: Cluster) -> None:
+    leader, before, hosts = running(cluster)
+    head = cluster.heads[leader]
+    folder = next(iter(cluster.printed())).partition("/")[0]
+    old = {one for one in before if folder in Path(f"/proc/{one}/environ").read_text()}
+    assert old
+
+    hosts.cut_off(folder.removeprefix("node-"), *HEADS)
+    head.until("it is replaced", lambda: 2 in head.attempts("rows").values(), within_s=LOST_S)
+    head.until("both run", lambda: len(cluster.trainers()) == 2 + len(old))
+    # It cannot know yet, and reads no more than it had a lease for.
+    assert old <= cluster.trainers()
+    hosts.heal()
+
+    head.until("it was told", lambda: not old & cluster.trainers())
+    (cluster.folder / "hurry").touch()
+    assert head.ended("rows")["phase"] == "Succeeded", cluster.story()
+    assert sum(head.attempts("rows").values()) == 2 + len(old)
+    proof = head.document("data", "rows", "verify")
+    assert proof["ok"], proof
+    assert proof["done"] == proof["listed"] > 0, proof
