@@ -20,6 +20,7 @@ from primusd.errors import (
 )
 from primusd.records import SCHEMA
 from primusd.state.election import Identity
+from primusd.state.etcd import election
 from primusd.state.etcd.client import EtcdClient, EtcdSettings, Tls
 from primusd.state.etcd.identity import ClusterIdentity, shared_identity
 from primusd.state.etcd.leadership import boot_s
@@ -87,6 +88,40 @@ def test_the_second_head_waits_until_the_first_lets_go_and_has_a_higher_term(etc
 
     run(play)
     assert order == ["first wrote", "second leads"]
+
+
+def test_who_resigned_stands_aside_until_another_one_leads_and_no_longer(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(election, "ASIDE_S", 2.0 * WAIT_S)
+    cluster = uuid4().hex
+    terms: list[int] = []
+
+    async def play() -> None:
+        async with (
+            Store(etcd.endpoints, cluster) as first,
+            Store(etcd.endpoints, cluster) as second,
+        ):
+            await first.lead()
+
+            async def resign() -> None:
+                await first.election.resign()
+                await anyio.sleep_forever()
+
+            async def lead_again() -> None:
+                terms.append(await first.lead())
+
+            assert await deposed(first, resign) == {"DeposedError"}
+            async with anyio.create_task_group() as group:
+                group.start_soon(lead_again)
+                await anyio.sleep(0.2)
+                assert not terms
+                term = await second.lead()
+                async with second.election.held():
+                    pass
+            assert terms > [term]
+
+    run(play)
 
 
 def test_etcd_says_the_newer_schema_once_a_newer_version_has_written(

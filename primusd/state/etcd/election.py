@@ -74,8 +74,7 @@ class EtcdElection:
             wall_ms: Likewise.
         """
         if self._resigns.is_set():
-            # Whoever waits has its turn.
-            await anyio.sleep(ASIDE_S)
+            await self._stand_aside()
         while True:
             try:
                 await self._revoke(self._ttl_s)
@@ -117,6 +116,20 @@ class EtcdElection:
             with anyio.CancelScope(shield=True):
                 with suppress(PrimusdError):
                     await self._revoke(REVOKE_S)
+
+    async def _stand_aside(self) -> None:
+        """Let whoever waits have its turn: return once another one leads, or nobody took it."""
+
+        def is_set(events: Sequence[Event]) -> bool:
+            return any(one.type == 0 for one in events)
+
+        leader = self._layout.leader
+        request = messages()["RangeRequest"](key=leader)
+        # Where etcd is away nobody else leads either.
+        with anyio.move_on_after(ASIDE_S), suppress(StoreUnavailableError, CompactedError):
+            found = await self._client.call("KV", "Range", request, within_s=ASIDE_S)
+            if not found.kvs or found.kvs[0].lease == self._leadership.lease:
+                await watch(self._client, leader, b"", found.header.revision + 1, is_set)
 
     async def _try(self) -> bool:
         """Try once, and return whether we lead; else only once whoever leads is gone."""
