@@ -12,6 +12,7 @@ from primusd.api import cluster
 from primusd.config.settings import Config
 from primusd.ctl.documents import mappings
 from primusd.ctl.failures import ApiError
+from primusd.ctl.main import run
 from primusd.state.election import Heads, Identity, News, others_once_ready
 from tests.edges.api_server import Server, serve
 
@@ -54,6 +55,18 @@ def test_with_one_that_reads_yet_what_there_is_it_is_refused(
     server.stand_beside(LOADS)
 
     assert "no other head is ready, a leads on: b cannot take over yet" in refusal(server)
+
+
+def test_primusctl_says_who_cannot_take_over_yet(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.stand_beside(LOADS, Identity("c", ("http://c:1",)))
+
+    assert run(["leader", "--address", f"unix:{server.socket}"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "b stands by at http://b:1, but cannot take over yet",
+        "c stands by at http://c:1",
+    ]
 
 
 def test_one_that_is_ready_in_a_moment_is_waited_for(server: Server) -> None:
