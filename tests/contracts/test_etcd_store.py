@@ -626,6 +626,19 @@ def make_certificates(folder: Path) -> None:
         )
 
 
+def test_where_no_server_answers_it_says_what_to_look_at() -> None:
+    async def play() -> None:
+        client = EtcdClient(EtcdSettings(("127.0.0.1:1",)))
+        try:
+            with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1:1") as caught:
+                await check_versions(client)
+        finally:
+            await client.close()
+        assert caught.value.hint == "see that a majority of it runs"
+
+    run(play)
+
+
 def test_a_real_server_that_loses_writes_is_refused(tmp_path: Path) -> None:
     async def play(etcd: Etcd) -> None:
         async with Store(etcd.endpoints, uuid4().hex) as store:

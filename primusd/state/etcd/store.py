@@ -102,5 +102,5 @@ async def _joined(
         except StoreUnavailableError as error:
             if error.message != told:
                 told = error.message
-                log.warning("etcd.awaited", text=told)
+                log.warning("etcd.awaited", text=told, hint=error.hint)
         await anyio.sleep(AGAIN_S)

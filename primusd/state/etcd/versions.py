@@ -67,7 +67,8 @@ async def check_versions(client: EtcdClient) -> tuple[str, ...]:
                 position, "Maintenance", "Status", messages()["StatusRequest"](), within_s=STATUS_S
             )
         except grpc.aio.AioRpcError as error:
-            failed = StoreUnavailableError(client.told(error).message)
+            told = client.told(error)
+            failed = StoreUnavailableError(told.message, hint=told.hint)
             if not is_transient(error):
                 # It wants a user, or has a fault that the first real call will tell.
                 log.debug("etcd.version_unknown", text=failed.message)
