@@ -115,8 +115,10 @@ class Load:
             while (spent_s := time.perf_counter() - began) < seconds:
                 due = int(spent_s * EVENTS_PER_S / BATCH - sent)
                 sent += due
-                if some := self._some(due):
-                    group.start_soon(self._report, some)
+                # After a moment in which the loop did other work they are many.
+                some = self._some(due)
+                for first in range(0, len(some), PROPOSALS_PER_STEP_MAX):
+                    group.start_soon(self._report, some[first : first + PROPOSALS_PER_STEP_MAX])
                 await anyio.sleep(TICK_S)
         spent_s = time.perf_counter() - began
         cores = (time.process_time() - used_s) / spent_s
@@ -138,11 +140,11 @@ class Load:
             key, attempt = self._readers[self._next % len(self._readers)]
             self._next += 1
             if key not in self._waits_for:
+                self._waits_for.add(key)
                 found.append((key, attempt))
         return found
 
     async def _report(self, some: list[tuple[str, AttemptId]]) -> None:
-        self._waits_for.update(key for key, _ in some)
         await self._engine.propose_all([self._beat(*one) for one in some])
         self._waits_for.difference_update(key for key, _ in some)
 
