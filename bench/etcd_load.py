@@ -36,6 +36,8 @@ from tests.services.etcd_programs import folder
 EVENTS_PER_S = 20_000
 BATCH = 32
 """Tasks that a reader holds, and reports at once."""
+FILES = 20
+"""Of each stream, 64 tasks each, read again and again."""
 SECONDS = 40.0
 """Snapshots are among it: each 30 s, of all that has changed."""
 TICK_S = 0.02
@@ -82,7 +84,7 @@ async def _loaded(etcd: Etcd, jobs: int, replicas: int, seconds: float) -> list[
 
 
 def _stream(uid: str) -> Stream:
-    return replace(leases.stream(), job=uid)
+    return replace(leases.stream(FILES), job=uid)
 
 
 class Load:

@@ -166,12 +166,12 @@ def _disk_per_s(folder: Path, byte_count: int) -> float:
     return count / spent
 
 
-def stream() -> Stream:
+def stream(files: int = 1_000) -> Stream:
     """Return a stream whose files are listed."""
     spec = StreamSpec(STREAM, (Source("/data"),), split=Split(byte_count=SPLIT_BYTES), epochs=1_000)
     units = tuple(
         Unit("file", f"/data/part-{number:05d}.txt", UNIT_BYTES, "1", {"format": "text"})
-        for number in range(1_000)
+        for number in range(files)
     )
     at = At(START_MS, 0, 0, "bench")
     made = ledger.apply(None, StreamDeclared(JOB, STREAM, spec, ("worker",)), at)
