@@ -173,7 +173,7 @@ def test_c51_a_frozen_readers_tasks_go_to_others_when_its_lease_runs_out() -> No
     frozen.beat(1)
     frozen.take(MIB)
     driver.at_ms += 1000
-    frozen.beat(1)
+    frozen.beat(1, rows_per_s=1000)
 
     driver.propose(ev.LeaseExpired(frozen.attempt, ()))
     other.beat(1)
@@ -182,6 +182,24 @@ def test_c51_a_frozen_readers_tasks_go_to_others_when_its_lease_runs_out() -> No
     assert frozen.leases() == ()
     # It read up to 10 s of its own rate that it could not tell any more.
     assert driver.now.repeated == 10 * MIB
+
+
+def test_c51_one_that_was_told_no_window_may_have_read_all_that_it_held() -> None:
+    """Its first words told no rate: it goes by one that the daemon has not heard of."""
+    driver = Driver()
+    frozen, other = driver.open(0), driver.open(1)
+    driver.list_all([text_unit(50 * MIB)])
+    frozen.beat(1)
+    frozen.take(MIB)
+    driver.at_ms += 1000
+    frozen.beat(1)
+    rest = sum(lease.hi - lease.position for lease in frozen.leases())
+
+    driver.propose(ev.LeaseExpired(frozen.attempt, ()))
+    other.beat(1)
+
+    assert rest > 10 * MIB
+    assert driver.now.repeated == rest
 
 
 def test_c51_the_tasks_of_a_dead_worker_are_given_out_at_once() -> None:

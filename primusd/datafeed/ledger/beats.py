@@ -385,6 +385,9 @@ def _repeatable(stream: Stream, reader: ReaderState, leases: tuple[LeaseState, .
         stream.units[one.unit].unit.byte_count if one.hi == OPEN_END else one.hi - one.position
         for one in leases
     )
+    if not reader.rows_per_s:
+        # It was told no window: it goes by its own rate, which is not known here yet.
+        return rest
     has_bytes = any(has_byte_positions(stream.units[one.unit].unit) for one in leases)
     # Its own rate leaves out the time that it waited, and the window goes by that.
     per_s = reader.per_s if has_bytes else max(reader.per_s, reader.rows_per_s)
