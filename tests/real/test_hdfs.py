@@ -210,14 +210,19 @@ def can_read(unit: Unit) -> bool:
 
 
 def can_list(url: str) -> bool:
+    return bool(pin_of(url))
+
+
+def pin_of(url: str) -> str:
+    """Return the pin of the one file there; "" while there is none."""
     try:
-        return bool(only_unit(url))
+        return only_unit(url).pin
     except NotThereError:
-        return False
+        return ""
     except ListingError as error:
         if error.permanent:
             raise
-        return False
+        return ""
 
 
 @BY_BOTH
@@ -366,7 +371,10 @@ def test_a8_a9_a10_positions_stay_in_the_originals_staging_folder_in_hdfs(
     first = run(head, "first", staging)
     kept = Source(f"{staging}/default/positions.json")
     head.until("positions are kept", lambda: can_list(kept.files))
+    of_first = pin_of(kept.files)
     second = run(head, "second", staging)
+    # The newer ones count: those of the second are there before the injected ones come.
+    head.until("they are kept again", lambda: pin_of(kept.files) not in {"", of_first})
     for file, content in injected(head.folder, size).items():
         hdfs.put(f"/primus/keep/default/{file}", content)
     third = run(head, "third", f"webhdfs://{hdfs.web}/primus/keep")

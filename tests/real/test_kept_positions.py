@@ -64,7 +64,10 @@ def test_positions_stay_in_the_originals_staging_folder(head: Any) -> None:
     first = run(head, "first")
     kept = head.folder / "keep" / "default" / "positions.json"
     head.until("positions are kept", kept.exists)
+    of_first = kept.stat().st_mtime_ns
     second = run(head, "second")
+    # The newer ones count: those of the second are there before the injected ones come.
+    head.until("they are kept again", lambda: kept.stat().st_mtime_ns != of_first)
     for file, content in injected(head.folder, size).items():
         (kept.parent / file).write_bytes(content)
     third = run(head, "third")
