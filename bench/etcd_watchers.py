@@ -40,7 +40,9 @@ async def main(url, token, watchers, changes, every_s):
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
-        async def watch():
+        async def watch(number):
+            # A caller may ask 200 times a second.
+            await asyncio.sleep(number / 150)
             async with http.get(url + "/jobs?watch=1&coalesce=0") as answer:
                 assert answer.status == 200, await answer.text()
                 async for line in answer.content:
@@ -52,7 +54,7 @@ async def main(url, token, watchers, changes, every_s):
                         sent = asked.get(told["object"]["spec"]["priority"])
                         if sent:
                             delays.append(at - sent)
-        tasks = [asyncio.create_task(watch()) for _ in range(watchers)]
+        tasks = [asyncio.create_task(watch(number)) for number in range(watchers)]
         for _ in tasks:
             await ready.acquire()
         await asyncio.sleep(1)
