@@ -245,6 +245,21 @@ def test_a_write_that_landed_without_an_answer_is_known_to_have_landed(etcd: Etc
 LARGE = (Snapshot("a", 2, b"a" * 700_000), Snapshot("b", 2, b"b" * 900_000), Snapshot("c", 2, b""))
 
 
+def die_after(store: Store, count: int) -> None:
+    """Let whoever writes die once so many transactions were carried out."""
+    left = count
+    write = store.journal._lane.write
+
+    async def dying(operations: object) -> None:
+        nonlocal left
+        if left == 0:
+            raise StoreUnavailableError("the writer died here")
+        left -= 1
+        await write(operations)  # type: ignore[arg-type] # handed on as it came
+
+    store.journal._lane.write = dying  # type: ignore[method-assign] # dies in between
+
+
 @pytest.mark.parametrize("written", range(9))
 def test_c44_a_write_larger_than_a_transaction_is_there_as_a_whole_or_not_at_all(
     etcd: Etcd, written: int
@@ -256,17 +271,7 @@ def test_c44_a_write_larger_than_a_transaction_is_there_as_a_whole_or_not_at_all
             await store.lead()
             await store.journal.append(entry(1), (Snapshot("c", 1, b"c"),))
             await store.journal.load()
-            left = written
-            write = store.journal._lane.write
-
-            async def dying(operations: object) -> None:
-                nonlocal left
-                if left == 0:
-                    raise StoreUnavailableError("the head died here")
-                left -= 1
-                await write(operations)  # type: ignore[arg-type] # handed on as it came
-
-            store.journal._lane.write = dying  # type: ignore[method-assign] # dies in between
+            die_after(store, written)
             died = False
             try:
                 await store.journal.append(entry(2), LARGE, 2)
@@ -307,17 +312,7 @@ def test_a_store_is_replaced_as_a_whole_or_not_at_all(etcd: Etcd, written: int) 
             await store.lead()
             await store.journal.append(entry(1), (Snapshot("c", 1, b"c"),))
             await store.journal.load()
-            left = written
-            write = store.journal._lane.write
-
-            async def dying(operations: object) -> None:
-                nonlocal left
-                if left == 0:
-                    raise StoreUnavailableError("the tool died here")
-                left -= 1
-                await write(operations)  # type: ignore[arg-type] # handed on as it came
-
-            store.journal._lane.write = dying  # type: ignore[method-assign] # dies in between
+            die_after(store, written)
             died = False
             try:
                 await store.journal.replace(new, (Change(store.layout.moved, b"away"),))

@@ -18,25 +18,13 @@ from primusd.state.etcd.leadership import Leadership
 from primusd.state.etcd.messages import messages
 from primusd.state.etcd.upkeep import Upkeep, UpkeepLimits
 from tests.real.conftest import Head
+from tests.real.printed_rows import JOB
 from tests.services.etcd import Etcd, running_etcd
 
 ROWS = 400
 MIB = 1 << 20
 AWAY_S = 60
 QUOTA = 24 * MIB
-JOB = """
-apiVersion: primus/v1
-name: rows
-roles:
-  worker:
-    replicas: 2
-    command: 'while read -r line; do echo "$line"; sleep 0.04; done'
-    data: lines
-    feed: stdin
-    resources: {{cpu: 1, memory: 64Mi}}
-data:
-  lines: {{sources: [{{files: "{folder}/input/*"}}], format: text, split: {{bytes: 128B}}}}
-"""
 SHORT = "name: short\nroles: {worker: {command: 'true'}}\n"
 
 

@@ -9,22 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.real.conftest import Head
+from tests.real.printed_rows import JOB
 from tests.services.etcd import Etcd, running_etcd
 
 ROWS = 500
-JOB = """
-apiVersion: primus/v1
-name: rows
-roles:
-  worker:
-    replicas: 2
-    command: 'while read -r line; do echo "$line"; sleep 0.04; done'
-    data: lines
-    feed: stdin
-    resources: {{cpu: 1, memory: 64Mi}}
-data:
-  lines: {{sources: [{{files: "{folder}/input/*"}}], format: text, split: {{bytes: 128B}}}}
-"""
 
 
 @pytest.fixture

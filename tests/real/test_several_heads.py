@@ -12,24 +12,12 @@ from typing import Any
 import pytest
 
 from tests.real.conftest import FINAL, WAIT_S, Head, making
+from tests.real.printed_rows import JOB
 from tests.services.etcd import Etcd, running_etcd
 from tests.services.processes import free_ports
 
 ROWS = 240
 RECORDS_OF_A_MOMENT = 20
-JOB = """
-apiVersion: primus/v1
-name: rows
-roles:
-  worker:
-    replicas: 2
-    command: 'while read -r line; do echo "$line"; sleep 0.04; done'
-    data: lines
-    feed: stdin
-    resources: {{cpu: 1, memory: 64Mi}}
-data:
-  lines: {{sources: [{{files: "{folder}/input/*"}}], format: text, split: {{bytes: 128B}}}}
-"""
 SHORT = """
 apiVersion: primus/v1
 name: short
